@@ -1,0 +1,52 @@
+#!/usr/bin/env bash
+# Sets up, builds and runs the tests: scripts/test.sh [--all] [CTEST OPTION...]
+#
+#   --all             also the slow ones: fuzzing, kill loops, network namespaces, real SLURM and MPI, Wine
+#   CTEST OPTION...   passed to every ctest, for example: -R Supervisor
+#
+# Three builds are tested: release; asan (AddressSanitizer and UndefinedBehaviorSanitizer, everything but the policies); tsan
+# (ThreadSanitizer, launcher and data loader). Environment: CXXRUN_PRESETS (default "release asan tsan").
+# Exits with 1 if anything failed, after having tried all of it.
+set -uo pipefail
+source "$(dirname "$0")/environment.sh"
+
+skipped_labels=bench
+case ${1:-} in
+  --all) shift ;;
+  -h | --help) print_help "$0"; exit ;;
+  *) skipped_labels+="|slow" ;;
+esac
+nvidia-smi -L >/dev/null 2>&1 || skipped_labels+="|gpu"
+# A selection may leave nothing in one of the builds; without one, an empty suite is a broken suite.
+if (($# == 0)); then set -- --no-tests=error; fi
+
+# UBSan's default is to print and go on, which no test would notice.
+export UBSAN_OPTIONS=${UBSAN_OPTIONS:-print_stacktrace=1:halt_on_error=1}
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+failed=0
+summary=()
+
+# phase NAME COMMAND...: runs the command and notes its result, duration and, of ctest, the line that counts.
+phase() {
+  local name=$1 start=$SECONDS result=ok counts
+  shift
+  echo "=== $name"
+  "$@" 2>&1 | tee "$log" || { result=FAILED failed=1; }
+  counts=$(grep -E '^[0-9]+% tests passed|^No tests were found' "$log" | tail -n 1)
+  summary+=("$(printf '%-14s %-6s %5d s  %s' "$name" "$result" $((SECONDS - start)) "$counts")")
+  [[ $result == ok ]]
+}
+
+cd "$root" || exit
+if phase set-up scripts/setup.sh --with-tests; then
+  for preset in ${CXXRUN_PRESETS:-release asan tsan}; do
+    labels=$skipped_labels
+    [[ $preset == asan ]] && labels+="|policy"
+    phase "build $preset" scripts/build.sh --with-tests "$preset" &&
+      phase "test $preset" ctest --preset "$preset" -j "$(nproc)" -LE "^($labels)\$" "$@"
+  done
+fi
+echo "=== summary"
+printf '%s\n' "${summary[@]}"
+exit $failed
