@@ -1,0 +1,42 @@
+// What each rank of one attempt is started with: the environment contract of torchrun plus our own variables, and its
+// arguments with the macros replaced. Pure: the same inputs give the same plan.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "launcher/options.hpp"
+#include "launcher/program_path.hpp"
+#include "launcher/rendezvous/rendezvous.hpp"
+
+namespace cxxrun {
+
+// What is fixed for the whole launch, attempts included.
+struct LaunchPlan {
+  LauncherOptions options;
+  ResolvedProgram program;
+  int local_ranks = 1;
+  int64_t launch_time = 0;  // Unix seconds
+  // Set for ranks only where the user's environment has no value of its own.
+  std::vector<std::pair<std::string, std::string>> defaults;
+};
+
+struct RankPlan {
+  int rank = 0;
+  int local_rank = 0;
+  std::vector<std::string> argv = {};
+  std::vector<std::pair<std::string, std::string>> environment = {};  // added to, or replacing in, the launcher's own
+  std::string error_file = {};
+};
+
+// OMP_NUM_THREADS (the usable CPUs divided by the ranks, if there are several) and TORCH_NCCL_ASYNC_ERROR_HANDLING.
+std::vector<std::pair<std::string, std::string>> default_variables(int local_ranks, int usable_cpus, const Environment& environment);
+
+std::vector<RankPlan> plan_ranks(const LaunchPlan& launch, const RendezvousResult& meeting, int attempt, const std::string& error_folder);
+
+// Python's Template.safe_substitute(local_rank=N): $local_rank and ${local_rank}, $$ for $, everything else untouched.
+std::string substitute_macros(const std::string& argument, int local_rank);
+
+}  // namespace cxxrun
