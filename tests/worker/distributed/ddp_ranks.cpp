@@ -1,0 +1,180 @@
+// Run by cxxrun: every test is executed by all ranks together.
+#include <gmock/gmock.h>
+#include <torch/torch.h>
+
+#include "common/error.hpp"
+#include "worker/distributed/ddp.hpp"
+#include "worker/distributed/process_group.hpp"
+
+namespace cxxrun {
+namespace {
+
+using Reduction = DdpOptions::Reduction;
+
+const World& world() {
+  static const World world(WorkerEnv::read(), at::kCPU, {.timeout = std::chrono::seconds(30)});
+  return world;
+}
+
+struct TwoLayers : torch::nn::Module {
+  TwoLayers() {
+    torch::manual_seed(100 + world().rank());  // ranks start apart on purpose
+    first = register_module("first", torch::nn::Linear(4, 8));
+    second = register_module("second", torch::nn::Linear(8, 2));
+    unused = register_module("unused", torch::nn::Linear(8, 2));
+    statistics = register_buffer("statistics", torch::full({3}, static_cast<double>(world().rank())));
+    to(torch::kDouble);
+  }
+  torch::Tensor forward(const torch::Tensor& x) { return second(torch::relu(first(x))); }
+  torch::Tensor forward_all(const torch::Tensor& x) { return forward(x) + unused(torch::relu(first(x))); }
+
+  torch::nn::Linear first{nullptr}, second{nullptr}, unused{nullptr};
+  torch::Tensor statistics;
+};
+
+torch::Tensor inputs_of(int64_t rank, int64_t call = 0) {
+  torch::manual_seed(1000 * call + rank);
+  return torch::randn({5, 4}, torch::kDouble);
+}
+
+// The slow, obviously right engine: gradients of the sum of all ranks' losses, computed by one rank.
+std::vector<torch::Tensor> expected_gradients(TwoLayers& net, double scale, int64_t calls = 1) {
+  auto copy = std::make_shared<TwoLayers>();
+  torch::NoGradGuard no_grad;
+  for (size_t i = 0; i < copy->parameters().size(); ++i) copy->parameters()[i].copy_(net.parameters()[i]);
+  torch::AutoGradMode grad(true);
+  torch::Tensor loss = torch::zeros({}, torch::kDouble);
+  for (int64_t call = 0; call < calls; ++call) {
+    for (int64_t rank = 0; rank < world().size(); ++rank) loss = loss + copy->forward_all(inputs_of(rank, call)).square().sum();
+  }
+  (loss * scale).backward();
+  std::vector<torch::Tensor> gradients;
+  for (const auto& parameter : copy->parameters()) gradients.push_back(parameter.grad());
+  return gradients;
+}
+
+void expect_gradients(const TwoLayers& net, const std::vector<torch::Tensor>& expected) {
+  const auto parameters = net.parameters();
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    EXPECT_TRUE(torch::allclose(parameters[i].grad(), expected[i], 1e-12, 1e-12)) << "parameter " << i << " rank " << world().rank();
+  }
+}
+
+struct DdpTest : testing::Test {
+  std::shared_ptr<TwoLayers> net = std::make_shared<TwoLayers>();
+
+  template <class Ddp>
+  void step(Ddp& ddp, int64_t call = 0) {
+    ddp.forward([&](TwoLayers& module) { return module.forward_all(inputs_of(world().rank(), call)).square().sum(); }).backward();
+  }
+};
+
+TEST_F(DdpTest, StartsAllRanksFromRankZeroParametersAndBuffers) {
+  DistributedDataParallel<TwoLayers> ddp(net, world().group());
+  torch::manual_seed(100);
+  const torch::nn::Linear reference(4, 8);
+  EXPECT_TRUE(torch::equal(net->first->weight, reference->weight.to(torch::kDouble)));
+  EXPECT_EQ(net->statistics.sum().item<double>(), 0);
+}
+
+TEST_F(DdpTest, MeanReductionAveragesGradientsOverRanks) {
+  DistributedDataParallel<TwoLayers> ddp(net, world().group());
+  step(ddp);
+  expect_gradients(*net, expected_gradients(*net, 1.0 / static_cast<double>(world().size())));
+}
+
+TEST_F(DdpTest, SumReductionAddsGradientsOfRanksInManySmallBuckets) {
+  DistributedDataParallel<TwoLayers> ddp(net, world().group(), {.reduction = Reduction::kSum, .bucket_bytes = 64, .first_bucket_bytes = 64,
+                                           .gradient_as_bucket_view = true});
+  for (int repeat = 0; repeat < 3; ++repeat) {  // buckets are rebuilt after the first step
+    for (auto& parameter : net->parameters()) {
+      if (parameter.grad().defined()) parameter.mutable_grad().zero_();
+    }
+    step(ddp);
+    expect_gradients(*net, expected_gradients(*net, 1.0));
+  }
+}
+
+TEST_F(DdpTest, StepsWithoutSyncAccumulateAndTheNextOneSendsTheSum) {
+  DistributedDataParallel<TwoLayers> ddp(net, world().group(), {.reduction = Reduction::kSum});
+  ddp.set_sync(false);
+  step(ddp, 0);
+  step(ddp, 1);
+  ddp.set_sync(true);
+  step(ddp, 2);
+  expect_gradients(*net, expected_gradients(*net, 1.0, 3));
+}
+
+TEST_F(DdpTest, UnusedParametersGetZeroGradientsWhenSearchedFor) {
+  DistributedDataParallel<TwoLayers> ddp(net, world().group(), {.find_unused_parameters = true});
+  for (int repeat = 0; repeat < 2; ++repeat) {
+    ddp.forward([&](TwoLayers& module) { return module.forward(inputs_of(world().rank())).square().sum(); }).backward();
+  }
+  EXPECT_TRUE(!net->unused->weight.grad().defined() || net->unused->weight.grad().abs().sum().item<double>() == 0);
+  EXPECT_GT(net->first->weight.grad().abs().sum().item<double>(), 0);
+}
+
+TEST_F(DdpTest, UnusedParametersAreAnErrorThatNamesTheRemedyByDefault) {
+  DistributedDataParallel<TwoLayers> ddp(net, world().group());
+  const auto without_unused = [&] {
+    ddp.forward([&](TwoLayers& module) { return module.forward(inputs_of(world().rank())).square().sum(); }).backward();
+  };
+  without_unused();
+  try {
+    without_unused();
+    FAIL() << "the second step should have been refused";
+  } catch (const c10::Error& error) {
+    EXPECT_THAT(error.what(), testing::HasSubstr("find_unused_parameters"));
+  }
+}
+
+TEST_F(DdpTest, ForwardWithoutGradientLeavesTheReducerAlone) {
+  DistributedDataParallel<TwoLayers> ddp(net, world().group());
+  step(ddp);
+  {
+    torch::NoGradGuard no_grad;
+    ddp.forward([&](TwoLayers& module) { return module.forward(inputs_of(0)); });
+  }
+  for (auto& parameter : net->parameters()) parameter.mutable_grad().zero_();
+  step(ddp);
+  expect_gradients(*net, expected_gradients(*net, 1.0 / static_cast<double>(world().size())));
+}
+
+TEST(Ddp, RefusesAModuleWithoutTrainableParameters) {
+  auto frozen = std::make_shared<TwoLayers>();
+  for (auto& parameter : frozen->parameters()) parameter.set_requires_grad(false);
+  EXPECT_THROW(DistributedDataParallel<TwoLayers>(frozen, world().group()), Error);
+}
+
+TEST(World, AddsUpTensorsOfAllRanks) {
+  auto value = torch::tensor({1.0, static_cast<double>(world().rank())}, torch::kDouble);
+  world().all_reduce_sum(value);
+  const auto size = static_cast<double>(world().size());
+  EXPECT_EQ(value[0].item<double>(), size);
+  EXPECT_EQ(value[1].item<double>(), size * (size - 1) / 2);
+}
+
+TEST(World, SendsTextFromRankZero) {
+  EXPECT_EQ(world().broadcast(world().rank() == 0 ? std::string("hello") : std::string("other text")), "hello");
+  EXPECT_EQ(world().broadcast(std::string(world().rank() == 0 ? "" : "x")), "");
+}
+
+TEST(ChooseDevice, RefusesAnUnknownDevice) {
+  EXPECT_THROW(choose_device("tpu", WorkerEnv{}), UsageError);
+  EXPECT_EQ(choose_device("cpu", WorkerEnv{}), at::Device(at::kCPU));
+}
+
+TEST(ChooseDevice, NamesBothNumbersWhenThereAreTooFewGpus) {
+  WorkerEnv env;
+  env.local_rank = 99;
+  env.local_world_size = 100;
+  try {
+    choose_device("cuda", env);
+    FAIL() << "no machine has 100 GPUs";
+  } catch (const UsageError& error) {
+    EXPECT_THAT(error.what(), testing::AllOf(testing::HasSubstr("99"), testing::HasSubstr("100"), testing::HasSubstr("--device cpu")));
+  }
+}
+
+}  // namespace
+}  // namespace cxxrun

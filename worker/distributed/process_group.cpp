@@ -1,0 +1,132 @@
+#include "worker/distributed/process_group.hpp"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
+#include <ATen/ops/scalar_tensor.h>
+#include <c10/cuda/CUDAFunctions.h>
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
+#include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+#include <torch/csrc/distributed/c10d/comm.hpp>
+
+#include "common/error.hpp"
+
+namespace cxxrun {
+namespace {
+
+c10::intrusive_ptr<c10d::Store> open_store(const WorkerEnv& env, std::chrono::milliseconds timeout) {
+  if (env.world_size == 1) return c10::make_intrusive<c10d::HashStore>();
+  c10d::TCPStoreOptions options;
+  options.port = static_cast<uint16_t>(env.master_port);
+  options.isServer = env.rank == 0 && !env.use_agent_store;
+  options.waitWorkers = false;
+  options.timeout = timeout;
+  auto store = c10::make_intrusive<c10d::TCPStore>(env.master_addr, options);
+  // torchrun keeps one store for all attempts: keys of a failed attempt must not meet ours.
+  return c10::make_intrusive<c10d::PrefixStore>(fmt::format("attempt_{}", env.restart_count), std::move(store));
+}
+
+c10::intrusive_ptr<c10d::Backend> make_gloo(const c10::intrusive_ptr<c10d::Store>& store, const WorkerEnv& env,
+                                            std::chrono::milliseconds timeout) {
+  auto options = c10d::ProcessGroupGloo::Options::create(timeout);
+  const auto interface = environment_variable("GLOO_SOCKET_IFNAME");
+  const bool one_node = env.local_world_size == env.world_size;
+  if (interface) {
+    options->devices = {c10d::ProcessGroupGloo::createDeviceForInterface(*interface)};
+  } else if (one_node) {
+    // The host's own name may not resolve, and ranks of one node need no other address.
+    options->devices = {c10d::ProcessGroupGloo::createDeviceForHostname("127.0.0.1")};
+  } else {
+    options->devices = {c10d::ProcessGroupGloo::createDefaultDevice()};
+  }
+  return c10::make_intrusive<c10d::ProcessGroupGloo>(c10::make_intrusive<c10d::PrefixStore>("gloo", store), env.rank, env.world_size,
+                                                     std::move(options));
+}
+
+c10::intrusive_ptr<c10d::Backend> make_nccl(const c10::intrusive_ptr<c10d::Store>& store, const WorkerEnv& env,
+                                            std::chrono::milliseconds timeout) {
+  auto options = c10d::ProcessGroupNCCL::Options::create();
+  options->timeout = timeout;
+  return c10::make_intrusive<c10d::ProcessGroupNCCL>(c10::make_intrusive<c10d::PrefixStore>("nccl", store), env.rank, env.world_size,
+                                                     std::move(options));
+}
+
+}  // namespace
+
+at::Device choose_device(std::string_view device, const WorkerEnv& env) {
+  const int64_t gpus = device == "cpu" ? 0 : c10::cuda::device_count();
+  if (device == "cpu" || (device == "auto" && gpus == 0)) return at::kCPU;
+  // "cuda:1" names a GPU for a world of one; under a launcher the local rank decides.
+  int64_t index = env.local_rank;
+  if (device != "auto" && device != "cuda") {
+    try {
+      const at::Device parsed{std::string(device)};
+      if (!parsed.is_cuda()) throw UsageError("device '{}' is not supported (known: auto, cpu, cuda)", device);
+      if (!env.launched && parsed.has_index()) index = parsed.index();
+    } catch (const c10::Error&) {
+      throw UsageError("device '{}' is not known (auto, cpu, cuda or cuda:N)", device);
+    }
+  }
+  if (index >= gpus) {
+    throw UsageError("local rank {} of {} wants a GPU of its own, but {} are visible: start at most {} ranks on this node, widen "
+                     "CUDA_VISIBLE_DEVICES, or use --device cpu",
+                     index, env.local_world_size, gpus, gpus);
+  }
+  return {at::kCUDA, static_cast<at::DeviceIndex>(index)};
+}
+
+World::World(const WorkerEnv& env, at::Device device, const ProcessGroupOptions& options)
+    : rank_(env.rank), size_(env.world_size), local_size_(env.launched ? env.local_world_size : 1), device_(device), backend_(options.backend) {
+  if (backend_ == "auto") backend_ = device.is_cuda() ? "nccl" : "gloo";
+  if (backend_ == "nccl" && !device.is_cuda()) throw UsageError("backend nccl needs a GPU; this rank's device is {}", device.str());
+  if (device.is_cuda()) c10::cuda::set_device(device.index());
+
+  try {
+    join(env, options.timeout);
+  } catch (const c10::Error& error) {
+    throw RendezvousError("rank {} cannot join the {} ranks at {}:{}: {}", rank_, size_, env.master_addr, env.master_port,
+                          error.what_without_backtrace());
+  }
+}
+
+void World::join(const WorkerEnv& env, std::chrono::milliseconds timeout) {
+  const auto store = open_store(env, timeout);
+  group_ = c10::make_intrusive<c10d::ProcessGroup>(store, static_cast<int>(rank_), static_cast<int>(size_));
+  const auto gloo = make_gloo(store, env, timeout);
+  group_->setBackend(at::kCPU, c10d::ProcessGroup::BackendType::GLOO, gloo);
+  if (backend_ == "nccl") {
+    group_->setBackend(at::kCUDA, c10d::ProcessGroup::BackendType::NCCL, make_nccl(store, env, timeout));
+    group_->setDefaultBackend(c10d::ProcessGroup::BackendType::NCCL);
+  } else {
+    if (device_.is_cuda()) group_->setBackend(at::kCUDA, c10d::ProcessGroup::BackendType::GLOO, gloo);
+    group_->setDefaultBackend(c10d::ProcessGroup::BackendType::GLOO);
+  }
+}
+
+void World::all_reduce_sum(at::Tensor tensor) const {
+  if (size_ == 1) return;
+  std::vector<at::Tensor> tensors{std::move(tensor)};
+  group_->allreduce(tensors)->wait();
+}
+
+void World::broadcast(std::vector<at::Tensor> tensors, int root) const {
+  constexpr size_t kBufferBytes = size_t{250} << 20;
+  if (size_ > 1 && !tensors.empty()) c10d::broadcast_coalesced(group_, tensors, kBufferBytes, root);
+}
+
+std::string World::broadcast(std::string text, int root) const {
+  auto size = at::scalar_tensor(static_cast<int64_t>(text.size()), at::kLong);
+  broadcast(std::vector{size}, root);
+  text.resize(static_cast<size_t>(size.item<int64_t>()));
+  if (!text.empty()) broadcast(std::vector{at::from_blob(text.data(), {static_cast<int64_t>(text.size())}, at::kByte)}, root);
+  return text;
+}
+
+void World::barrier() const {
+  // Through the CPU back end: waiting must not depend on the state of a GPU.
+  all_reduce_sum(at::scalar_tensor(0, at::kFloat));
+}
+
+}  // namespace cxxrun

@@ -1,0 +1,56 @@
+// This rank's membership in the job: the c10d process group made from the launcher's environment. Gloo serves CPU tensors
+// and NCCL, when the device is a GPU, CUDA tensors. A world of one needs no launcher and no network. Not thread-safe: collectives
+// are called from the training thread, in the same order on every rank. Failures throw c10::Error or cxxrun::Error.
+#pragma once
+
+#include <chrono>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+
+#include "common/worker_env.hpp"
+
+namespace cxxrun {
+
+struct ProcessGroupOptions {
+  std::string backend = "auto";  // auto | gloo | nccl; auto is nccl on a GPU, else gloo
+  // A collective that takes longer fails. Long enough for the slowest rank's checkpoint or first batch.
+  std::chrono::milliseconds timeout = std::chrono::minutes(30);
+};
+
+// The device of this rank: "cpu", "cuda" (index = local rank) or "auto" (a GPU where there is one). UsageError when a GPU is asked for
+// and local_rank has none, with both numbers.
+at::Device choose_device(std::string_view device, const WorkerEnv& env);
+
+class World {
+ public:
+  // Joins the job described by `env`; RendezvousError if that fails. For a GPU, makes `device` the current one.
+  World(const WorkerEnv& env, at::Device device, const ProcessGroupOptions& options = {});
+
+  int64_t rank() const { return rank_; }
+  int64_t size() const { return size_; }
+  int64_t local_size() const { return local_size_; }  // ranks on this node
+  bool is_main() const { return rank_ == 0; }
+  at::Device device() const { return device_; }
+  const std::string& backend() const { return backend_; }
+  const c10::intrusive_ptr<c10d::ProcessGroup>& group() const { return group_; }
+
+  // In place; on return the result is ordered before later work on the current stream (CPU: finished).
+  void all_reduce_sum(at::Tensor tensor) const;
+  void broadcast(std::vector<at::Tensor> tensors, int root = 0) const;
+  std::string broadcast(std::string text, int root = 0) const;
+  void barrier() const;
+
+ private:
+  void join(const WorkerEnv& env, std::chrono::milliseconds timeout);
+
+  int64_t rank_, size_, local_size_;
+  at::Device device_;
+  std::string backend_;
+  c10::intrusive_ptr<c10d::ProcessGroup> group_;
+};
+
+}  // namespace cxxrun
