@@ -1,0 +1,70 @@
+#include "worker/policies/act/act_policy.hpp"
+
+#include <torch/torch.h>
+
+namespace vla {
+namespace {
+
+// float [B, T]: 1 for actions that count.
+at::Tensor valid_actions(const Batch& batch) { return batch.at("action_is_pad").logical_not() * batch.weight.unsqueeze(1); }
+
+}  // namespace
+
+ActPolicy::ActPolicy(const ActOptions& options, const PolicyFeatures& features) : options_(options), features_(features) {
+  options_.validate(features_);
+  model_ = register_module("model", std::make_shared<ActModel>(options_, features_));
+  if (model_->backbone() && !options_.backbone_weights.empty() && options_.backbone_weights != "none") {
+    model_->backbone()->load_torchvision(options_.backbone_weights);
+  }
+}
+
+std::vector<ParameterGroup> ActPolicy::parameter_groups() {
+  ParameterGroup rest{.name = "model", .lr = 0, .parameters = {}};
+  ParameterGroup backbone{.name = "backbone", .lr = options_.optimizer_lr_backbone, .parameters = {}};
+  for (const auto& entry : named_parameters()) {
+    if (!entry.value().requires_grad()) continue;
+    (entry.key().starts_with("model.backbone.") ? backbone : rest).parameters.emplace_back(entry.key(), entry.value());
+  }
+  std::vector<ParameterGroup> groups{std::move(rest)};
+  if (!backbone.parameters.empty()) groups.push_back(std::move(backbone));
+  return groups;
+}
+
+torch::Tensor ActPolicy::loss_counts(const Batch& batch) const {
+  const double action_dim = static_cast<double>(batch.at("action").size(-1));
+  return at::stack({valid_actions(batch).sum(at::kDouble) * action_dim, batch.weight.sum(at::kDouble)});
+}
+
+PolicyLoss ActPolicy::compute_loss(const Batch& batch, const torch::Tensor& counts, const StepRandom& random) {
+  static const uint32_t kNoise = random_stream("vae_noise");
+  torch::Tensor noise;
+  if (is_training() && options_.use_vae) noise = random.normal(kNoise, {options_.latent_dim}, batch.at("action").scalar_type());
+  return compute_loss_with_noise(batch, counts, noise, &random);
+}
+
+PolicyLoss ActPolicy::compute_loss_with_noise(const Batch& batch, const torch::Tensor& counts, const torch::Tensor& noise,
+                                              const StepRandom* random) {
+  const bool use_vae = is_training() && options_.use_vae;
+  if (!is_training()) random = nullptr;
+  ActPosterior posterior;
+  torch::Tensor latent;
+  if (use_vae) {
+    posterior = model_->posterior(batch, random);
+    latent = posterior.mu + (posterior.log_sigma_x2 / 2).exp() * noise;
+  }
+  const torch::Tensor error = (batch.at("action") - model_->forward(batch, latent, random)).abs();
+  const torch::Tensor denominators = counts.clamp_min(1).to(error.scalar_type());
+  const torch::Tensor l1 = (error * valid_actions(batch).unsqueeze(-1)).sum() / denominators[0];
+  if (!use_vae) return {l1, {{"l1_loss", l1.detach()}}};
+  const torch::Tensor& variance = posterior.log_sigma_x2;
+  const torch::Tensor divergence = -0.5 * (1 + variance - posterior.mu.square() - variance.exp()).sum(-1);
+  const torch::Tensor kld = (divergence * batch.weight).sum() / denominators[1];
+  return {l1 + kld * options_.kl_weight, {{"l1_loss", l1.detach()}, {"kld_loss", kld.detach()}}};
+}
+
+torch::Tensor ActPolicy::predict_chunk(const Batch& batch) {
+  const torch::NoGradGuard no_grad;
+  return model_->forward(batch, {}, nullptr);
+}
+
+}  // namespace vla

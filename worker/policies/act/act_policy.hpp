@@ -1,0 +1,30 @@
+// ACT as a policy: the network plus its loss, l1 over the valid actions and kl_weight times the KL divergence of the latent
+// (LeRobot 0.6.1, modeling_act.py). In eval mode, and to predict, the latent is zero and the loss is l1 alone.
+#pragma once
+
+#include "worker/policies/act/act_model.hpp"
+
+namespace vla {
+
+class ActPolicy : public Policy {
+ public:
+  ActPolicy(const ActOptions& options, const PolicyFeatures& features);
+
+  const PolicyOptions& options() const override { return options_; }
+  const PolicyFeatures& features() const override { return features_; }
+  std::vector<ParameterGroup> parameter_groups() override;
+  torch::Tensor loss_counts(const Batch& batch) const override;  // [valid action elements, rows]
+  PolicyLoss compute_loss(const Batch& batch, const torch::Tensor& counts, const StepRandom& random) override;
+  torch::Tensor predict_chunk(const Batch& batch) override;
+
+  // The loss with the VAE's noise given, float [B, latent] (unused in eval mode). `random` null: no dropout.
+  PolicyLoss compute_loss_with_noise(const Batch& batch, const torch::Tensor& counts, const torch::Tensor& noise, const StepRandom* random);
+  ActModel& model() { return *model_; }
+
+ private:
+  ActOptions options_;
+  PolicyFeatures features_;
+  std::shared_ptr<ActModel> model_;
+};
+
+}  // namespace vla

@@ -1,0 +1,115 @@
+#include "worker/policies/nn/counter_random.hpp"
+
+#include <c10/cuda/CUDAException.h>
+#include <c10/cuda/CUDAGuard.h>
+#include <torch/torch.h>
+
+#include "common/error.hpp"
+#include "worker/cuda/counter_random.hpp"
+
+namespace vla {
+namespace {
+
+CudaElement cuda_element(at::ScalarType type) {
+  switch (type) {
+    case at::kDouble: return CudaElement::kFloat64;
+    case at::kFloat: return CudaElement::kFloat32;
+    case at::kBFloat16: return CudaElement::kBFloat16;
+    case at::kHalf: return CudaElement::kFloat16;
+    default: throw cxxrun::Error("random numbers of dtype {} are not supported", c10::toString(type));
+  }
+}
+
+// `output` and, for dropout, `input` are contiguous [outer, rows, inner].
+void run(CounterFill fill, const at::Tensor& position, const at::Tensor& input, at::Tensor& output) {
+  TORCH_CHECK(position.device() == output.device() && position.scalar_type() == at::kLong, "position must be int64 on ", output.device());
+  fill.position = position.const_data_ptr<int64_t>();
+  const void* in = input.defined() ? input.const_data_ptr() : nullptr;
+  if (output.is_cuda()) {
+    const c10::cuda::CUDAGuard guard(output.device());
+    C10_CUDA_CHECK(counter_fill_cuda(fill, in, output.mutable_data_ptr(), cuda_element(output.scalar_type()),
+                                     c10::cuda::getCurrentCUDAStream().stream()));
+    return;
+  }
+  AT_DISPATCH_FLOATING_TYPES_AND2(at::kHalf, at::kBFloat16, output.scalar_type(), "counter_fill", [&] {
+    auto* out = output.mutable_data_ptr<scalar_t>();
+    const int64_t blocks = fill.blocks_per_row();
+    at::parallel_for(0, fill.rows * blocks, 1024, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        counter_fill_block(fill, static_cast<const scalar_t*>(in), out, i / blocks, i % blocks);
+      }
+    });
+  });
+}
+
+// Draws the mask again in backward instead of keeping it: the numbers are cheaper than the memory traffic.
+struct Dropout : torch::autograd::Function<Dropout> {
+  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& x, const at::Tensor& position,
+                            const CounterFill& fill) {
+    context->save_for_backward({position});
+    context->saved_data["seed"] = static_cast<int64_t>(fill.seed);
+    context->saved_data["step"] = static_cast<int64_t>(fill.step);
+    context->saved_data["stream"] = static_cast<int64_t>(fill.stream);
+    context->saved_data["p"] = fill.drop_probability;
+    context->saved_data["shape"] = std::vector<int64_t>{fill.outer, fill.rows, fill.inner};
+    return apply_mask(x, position, fill);
+  }
+
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context, torch::autograd::variable_list gradient) {
+    auto& saved = context->saved_data;
+    const std::vector<int64_t> shape = saved["shape"].toIntVector();
+    const CounterFill fill{.kind = CounterFill::Kind::kDropout, .drop_probability = saved["p"].toDouble(),
+                           .seed = static_cast<uint64_t>(saved["seed"].toInt()), .step = static_cast<uint32_t>(saved["step"].toInt()),
+                           .stream = static_cast<uint32_t>(saved["stream"].toInt()), .outer = shape[0], .rows = shape[1],
+                           .inner = shape[2]};
+    return {apply_mask(gradient[0], context->get_saved_variables()[0], fill), {}, {}};
+  }
+
+  static at::Tensor apply_mask(const at::Tensor& x, const at::Tensor& position, const CounterFill& fill) {
+    const at::Tensor input = x.contiguous();
+    at::Tensor output = at::empty_like(input);
+    run(fill, position, input, output);
+    return output;
+  }
+};
+
+at::Tensor draw(CounterFill fill, const at::Tensor& position, at::IntArrayRef shape, at::ScalarType dtype) {
+  std::vector<int64_t> sizes{position.size(0)};
+  sizes.insert(sizes.end(), shape.begin(), shape.end());
+  at::Tensor output = at::empty(sizes, position.options().dtype(dtype));
+  fill.rows = position.size(0);
+  fill.inner = c10::multiply_integers(shape);
+  run(fill, position, {}, output);
+  return output;
+}
+
+}  // namespace
+
+uint32_t random_stream(std::string_view name) {  // FNV-1a
+  uint32_t hash = 2166136261u;
+  for (const char c : name) hash = (hash ^ static_cast<uint8_t>(c)) * 16777619u;
+  return hash;
+}
+
+at::Tensor StepRandom::normal(uint32_t stream, at::IntArrayRef shape, at::ScalarType dtype) const {
+  return draw({.kind = CounterFill::Kind::kNormal, .seed = seed_, .step = static_cast<uint32_t>(step_), .stream = stream}, position_,
+              shape, dtype);
+}
+
+at::Tensor StepRandom::uniform(uint32_t stream, at::IntArrayRef shape, at::ScalarType dtype) const {
+  return draw({.kind = CounterFill::Kind::kUniform, .seed = seed_, .step = static_cast<uint32_t>(step_), .stream = stream}, position_,
+              shape, dtype);
+}
+
+at::Tensor StepRandom::dropout(const at::Tensor& x, double p, uint32_t stream, int64_t batch_dim) const {
+  if (p == 0) return x;
+  const int64_t rows = position_.size(0);
+  TORCH_CHECK(x.size(batch_dim) == rows, "dropout: dimension ", batch_dim, " of ", x.sizes(), " must hold the ", rows, " rows");
+  const auto sizes = x.sizes();
+  const CounterFill fill{.kind = CounterFill::Kind::kDropout, .drop_probability = p, .seed = seed_, .step = static_cast<uint32_t>(step_),
+                         .stream = stream, .outer = c10::multiply_integers(sizes.slice(0, batch_dim)), .rows = rows,
+                         .inner = c10::multiply_integers(sizes.slice(batch_dim + 1))};
+  return Dropout::apply(x, position_, fill);
+}
+
+}  // namespace vla

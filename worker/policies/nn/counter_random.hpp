@@ -1,0 +1,35 @@
+// Counter-based random numbers: every value is a pure function of (seed, step, stream, position of the sample in the global
+// batch, element), so that noise and dropout do not depend on the number of ranks, micro-batches or threads, nor on the device.
+// Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC'11), the same integers on CPU and CUDA.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+namespace vla {
+
+// Names a use of randomness inside a step ("vae_noise", "encoder.layers.0.dropout"): a hash of the text, fixed at construction.
+uint32_t random_stream(std::string_view name);
+
+class StepRandom {
+ public:
+  // `position` int64 [B] on the batch's device.
+  StepRandom(uint64_t seed, int64_t step, at::Tensor position) : seed_(seed), step_(step), position_(std::move(position)) {}
+
+  // [B, shape...]: standard normal (Box-Muller), uniform in [0, 1).
+  at::Tensor normal(uint32_t stream, at::IntArrayRef shape, at::ScalarType dtype) const;
+  at::Tensor uniform(uint32_t stream, at::IntArrayRef shape, at::ScalarType dtype) const;
+  // Keeps an element with probability 1-p and scales it by 1/(1-p). `batch_dim` says which dimension of `x` holds the rows; the mask
+  // is that of the tensor with the rows moved to the front, so it does not depend on the layout of x's batch dimension.
+  at::Tensor dropout(const at::Tensor& x, double p, uint32_t stream, int64_t batch_dim) const;
+
+ private:
+  uint64_t seed_;
+  int64_t step_;
+  at::Tensor position_;
+};
+
+}  // namespace vla

@@ -1,0 +1,83 @@
+// What the trainer needs of a policy. A policy is a model and a loss on a normalized batch; sampling order, ranks, denominators,
+// randomness, optimizer and checkpoints are the trainer's. Parameters carry the reference implementation's names.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <torch/nn/module.h>
+
+#include "common/option_table.hpp"
+#include "worker/batch.hpp"
+#include "worker/data/dataset.hpp"
+#include "worker/optim/options.hpp"
+#include "worker/policies/nn/counter_random.hpp"
+
+namespace vla {
+
+enum class NormalizationMode : uint8_t { kIdentity, kMeanStd, kMinMax };
+
+// A feature as the policy sees it. Images are [channels, height, width].
+struct PolicyFeature {
+  std::string key;
+  data::FeatureType type = data::FeatureType::kOther;
+  std::vector<int64_t> shape;
+};
+
+struct PolicyFeatures {
+  std::vector<PolicyFeature> inputs;  // observations, in the dataset's order
+  std::vector<PolicyFeature> outputs;  // actions
+};
+
+// The options of one type of policy. Stored in a checkpoint's config.json under LeRobot's names.
+class PolicyOptions {
+ public:
+  virtual ~PolicyOptions() = default;
+  virtual void describe(cxxrun::OptionTable& table) = 0;
+  virtual void validate(const PolicyFeatures& features) const = 0;  // UsageError naming key and value
+  virtual OptimizerOptions optimizer_preset() const = 0;
+  virtual data::SampleRequest sample_request(const PolicyFeatures& features) const = 0;
+  virtual std::map<data::FeatureType, NormalizationMode> normalization() const = 0;
+};
+
+// One optimizer group: its parameters share a learning-rate factor.
+struct ParameterGroup {
+  std::string name;
+  double lr = 0;  // 0 = the optimizer's own lr
+  std::vector<std::pair<std::string, torch::Tensor>> parameters;
+};
+
+// Every term is a sum over this micro-batch's rows divided by the global count, so that adding up over ranks and micro-batches
+// gives the value of the whole global batch.
+struct PolicyLoss {
+  torch::Tensor loss;  // scalar; backward() starts here
+  std::vector<std::pair<std::string, torch::Tensor>> metrics;  // detached scalars ("l1_loss"), same convention
+};
+
+class Policy : public torch::nn::Module {
+ public:
+  virtual const PolicyOptions& options() const = 0;
+  virtual const PolicyFeatures& features() const = 0;
+  virtual std::vector<ParameterGroup> parameter_groups() = 0;  // every trainable parameter once
+
+  // float64 [n]: the denominators this micro-batch contributes to (valid action elements, rows, ...). The trainer sums them over
+  // ranks and micro-batches before the first forward of a step.
+  virtual torch::Tensor loss_counts(const Batch& batch) const = 0;
+  // `counts` are the summed loss_counts. Train mode draws noise and dropout from `random`.
+  virtual PolicyLoss compute_loss(const Batch& batch, const torch::Tensor& counts, const StepRandom& random) = 0;
+  // Normalized actions, float [B, chunk, action_dim]; eval mode, no gradient.
+  virtual torch::Tensor predict_chunk(const Batch& batch) = 0;
+};
+
+struct PolicyEntry {
+  const char* name;  // "act"; also the "type" in config.json
+  const char* help;
+  std::unique_ptr<PolicyOptions> (*make_options)();
+  std::shared_ptr<Policy> (*make)(const PolicyOptions& options, const PolicyFeatures& features);
+};
+
+const std::vector<PolicyEntry>& policy_registry();
+
+}  // namespace vla
