@@ -1,0 +1,116 @@
+#include <cmath>
+
+#include <gmock/gmock.h>
+#include <nlohmann/json.hpp>
+
+#include "common/atomic_file.hpp"
+#include "common/error.hpp"
+#include "common/log.hpp"
+#include "tests/support/temp_dir.hpp"
+#include "worker/loggers/console.hpp"
+#include "worker/loggers/jsonl.hpp"
+
+namespace vla {
+namespace {
+
+using cxxrun::read_file;
+using cxxrun::TempDir;
+using testing::HasSubstr;
+using testing::Not;
+
+StepMetrics metrics_at(int64_t step) {
+  return {.step = step, .total_steps = 400, .epoch = 1.25, .loss = 0.83121, .lr = 1e-4, .grad_norm = 4.2149, .samples_per_s = 210,
+          .seconds_per_step = 0.2, .data_wait = 0.03, .more = {{"l1_loss", 0.5}}};
+}
+
+std::vector<int64_t> steps_in(const std::filesystem::path& path) {
+  std::vector<int64_t> steps;
+  std::istringstream lines(read_file(path));
+  for (std::string line; std::getline(lines, line);) steps.push_back(nlohmann::json::parse(line)["step"]);
+  return steps;
+}
+
+TEST(JsonlLogger, WritesOneObjectPerStepWithTheDocumentedKeysInOrder) {
+  const TempDir dir;
+  JsonlLogger(LoggerContext{dir.path()}).log(metrics_at(20));
+  EXPECT_EQ(read_file(dir.path() / "metrics.jsonl"),
+            "{\"step\":20,\"epoch\":1.25,\"loss\":0.83121,\"lr\":0.0001,\"grad_norm\":4.2149,\"samples_per_s\":210.0,\"data_wait\":0.03,"
+            "\"l1_loss\":0.5}\n");
+}
+
+TEST(JsonlLogger, WritesNullForValuesThatAreNotFinite) {
+  const TempDir dir;
+  StepMetrics metrics = metrics_at(1);
+  metrics.loss = std::nan("");
+  JsonlLogger(LoggerContext{dir.path()}).log(metrics);
+  EXPECT_TRUE(nlohmann::json::parse(read_file(dir.path() / "metrics.jsonl"))["loss"].is_null());
+}
+
+TEST(JsonlLogger, ResumingDropsLinesPastTheCheckpointAndATornOne) {
+  const TempDir dir;
+  const auto path = dir.path() / "metrics.jsonl";
+  {
+    JsonlLogger logger(LoggerContext{dir.path()});
+    for (const int64_t step : {10, 20, 30, 40}) logger.log(metrics_at(step));
+  }
+  cxxrun::write_file_atomically(path, read_file(path) + "not json\n" + R"({"step":50,"lo)");
+  JsonlLogger resumed(LoggerContext{dir.path(), 25});
+  EXPECT_THAT(steps_in(path), testing::ElementsAre(10, 20));
+  resumed.log(metrics_at(30));
+  EXPECT_THAT(steps_in(path), testing::ElementsAre(10, 20, 30));
+}
+
+TEST(JsonlLogger, ANewRunStartsAnEmptyFile) {
+  const TempDir dir;
+  JsonlLogger(LoggerContext{dir.path()}).log(metrics_at(10));
+  JsonlLogger again(LoggerContext{dir.path()});
+  EXPECT_EQ(read_file(dir.path() / "metrics.jsonl"), "");
+}
+
+TEST(JsonlLogger, AMissingFolderIsAnErrorThatNamesTheFile) {
+  try {
+    JsonlLogger logger(LoggerContext{"/nowhere/at/all"});
+    FAIL();
+  } catch (const cxxrun::Error& e) {
+    EXPECT_THAT(e.what(), HasSubstr("/nowhere/at/all/metrics.jsonl"));
+  }
+}
+
+TEST(ConsoleLogger, LineIsReadable) {
+  EXPECT_EQ(console_line(metrics_at(40)),
+            "step 40/400 | epoch 1.25 | loss 0.8312 | lr 1.0e-04 | grad 4.21 | 210 samples/s | data wait 3% | l1_loss 0.5 | ETA 1m 12s");
+  StepMetrics slow = metrics_at(0);
+  slow.seconds_per_step = 100;
+  EXPECT_THAT(console_line(slow), HasSubstr("ETA 11h 06m"));
+  slow.seconds_per_step = std::nan("");
+  EXPECT_THAT(console_line(slow), HasSubstr("ETA ?"));
+}
+
+TEST(Loggers, UnknownNamesSuggestTheNearest) {
+  EXPECT_THROW(make_loggers({"jsnl"}, {}), cxxrun::UsageError);
+  const TempDir dir;
+  EXPECT_EQ(make_loggers({"console", "jsonl"}, {dir.path()}).size(), 2);
+}
+
+TEST(Log, InformationIsRankZerosAndWarningsNameTheRank) {
+  const TempDir dir;
+  cxxrun::open_log_file(dir.path() / "train.log");
+  testing::internal::CaptureStdout();
+  testing::internal::CaptureStderr();
+  ConsoleLogger().log(metrics_at(40));
+  cxxrun::set_log_rank(3);
+  cxxrun::log_info("not shown");
+  cxxrun::log_warning("disk {} % full", 95);
+  cxxrun::log_error("no way");
+  cxxrun::set_log_rank(0);
+  cxxrun::close_log_file();
+  EXPECT_EQ(testing::internal::GetCapturedStdout(), console_line(metrics_at(40)) + "\n");
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "[rank 3] warning: disk 95 % full\n[rank 3] error: no way\n");
+  const std::string log = read_file(dir.path() / "train.log");
+  EXPECT_THAT(log, testing::ContainsRegex("^20..-..-.. ..:..:.. step 40/400"));
+  EXPECT_THAT(log, HasSubstr("[rank 3] warning: disk 95 % full\n"));
+  EXPECT_THAT(log, Not(HasSubstr("not shown")));
+}
+
+}  // namespace
+}  // namespace vla

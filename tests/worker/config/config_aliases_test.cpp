@@ -1,0 +1,213 @@
+#include "worker/config_aliases.hpp"
+
+#include <set>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "common/atomic_file.hpp"
+#include "common/error.hpp"
+#include "tests/support/message_of.hpp"
+#include "tests/support/temp_dir.hpp"
+#include "tests/worker/config/fake_policy.hpp"
+
+namespace vla {
+namespace {
+
+using cxxrun::message_of;
+using cxxrun::UsageError;
+using testing::HasSubstr;
+
+// The value of `option` as the resolved dump writes it.
+std::string dumped(Loaded& loaded, const std::string& option) {
+  cxxrun::OptionTable one;
+  cxxrun::OptionRow& row = one.add("x", loaded.table.find(option)->value, "");
+  row.or_word(loaded.table.find(option)->word, loaded.table.find(option)->word_value);
+  const std::string line = cxxrun::dump_yaml(one);  // "x: VALUE\n"
+  return line.substr(3, line.size() - 4);
+}
+
+struct Spelling {
+  std::vector<std::string> arguments;
+  std::string option, value;
+};
+
+TEST(ConfigAliases, EverySpellingSetsItsOption) {
+  const Spelling spellings[] = {
+      {{"--batch_size", "4"}, "training.batch_size", "4"},
+      {{"--train_batch_size=16"}, "training.batch_size", "16"},
+      {{"--train-batch-size=16"}, "training.batch_size", "16"},
+      {{"data.batch_size=4"}, "training.batch_size", "4"},
+      {{"dataloader.batch_size=64"}, "training.batch_size", "64"},
+      {{"--batch_size_mode=per_gpu"}, "training.batch_size_mode", "per_gpu"},
+      {{"--keep_effective_batch_size"}, "training.batch_size_mode", "total"},
+      {{"--keep_effective_batch_size=false"}, "training.batch_size_mode", "per_gpu"},
+      {{"--gradient_accumulation_steps=2"}, "training.gradient_accumulation_steps", "2"},
+      {{"--accumulation_steps=4"}, "training.gradient_accumulation_steps", "4"},
+      {{"training.accumulation_steps=4"}, "training.gradient_accumulation_steps", "4"},
+      {{"training.gradient_accumulate_every=4"}, "training.gradient_accumulation_steps", "4"},
+      {{"--lr", "1.6e-3"}, "optimizer.lr", "0.0016"},
+      {{"--learning_rate=2e-4"}, "optimizer.lr", "0.0002"},
+      {{"--optimizer.lr=2e-4"}, "optimizer.lr", "0.0002"},
+      {{"training.lr=2e-4"}, "optimizer.lr", "0.0002"},
+      {{"training.learning_rate=2e-4"}, "optimizer.lr", "0.0002"},
+      {{"--lr_scaling=sqrt"}, "training.lr_scaling", "sqrt"},
+      {{"--weight_decay=0.5"}, "optimizer.weight_decay", "0.5"},
+      {{"training.weight_decay=0.5"}, "optimizer.weight_decay", "0.5"},
+      {{"--max_grad_norm=1"}, "optimizer.grad_clip_norm", "1.0"},
+      {{"training.grad_clip_norm=1"}, "optimizer.grad_clip_norm", "1.0"},
+      {{"--lr_scheduler=linear"}, "scheduler.type", "linear"},
+      {{"--lr_warmup_steps=5"}, "scheduler.warmup_steps", "5"},
+      {{"--scheduler.num_warmup_steps=5"}, "scheduler.warmup_steps", "5"},
+      {{"--scheduler.num_decay_steps=5"}, "scheduler.decay_steps", "5"},
+      {{"--num_workers=3"}, "training.num_workers", "3"},
+      {{"--num_workers=auto"}, "training.num_workers", "auto"},
+      {{"--dataloader_num_workers=3"}, "training.num_workers", "3"},
+      {{"data.num_workers=3"}, "training.num_workers", "3"},
+      {{"dataloader.num_workers=3"}, "training.num_workers", "3"},
+      {{"--steps", "100"}, "training.steps", "100"},
+      {{"--max_steps=100"}, "training.steps", "100"},
+      {{"--max_train_steps=20000"}, "training.steps", "20000"},
+      {{"training.max_train_steps=100"}, "training.steps", "100"},
+      {{"--epochs", "20"}, "training.epochs", "20"},
+      {{"--num_epochs=20"}, "training.epochs", "20"},
+      {{"training.num_epochs=20"}, "training.epochs", "20"},
+      {{"--save_freq=1000"}, "training.save_freq", "1000"},
+      {{"--checkpointing_period=1000"}, "training.save_freq", "1000"},
+      {{"training.save_every_n_steps=1000"}, "training.save_freq", "1000"},
+      {{"--log_freq=7"}, "training.log_freq", "7"},
+      {{"training.log_interval=7"}, "training.log_freq", "7"},
+      {{"--val_freq=7"}, "training.val_freq", "7"},
+      {{"--eval_steps=7"}, "training.val_freq", "7"},
+      {{"--seed=0"}, "training.seed", "0"},
+      {{"--drop_last"}, "training.drop_last", "true"},
+      {{"data.drop_last=True"}, "training.drop_last", "true"},
+      {{"dataloader.drop_last=True"}, "training.drop_last", "true"},
+      {{"--find_unused_parameters"}, "training.find_unused_parameters", "true"},
+      {{"--dtype=float64"}, "training.dtype", "float64"},
+      {{"--tolerance_s=0.5"}, "dataset.tolerance_s", "0.5"},
+      {{"--dataset_root=/d"}, "dataset.root", "/d"},
+      {{"task.dataset.zarr_path=/d/a.zarr"}, "dataset.root", "/d/a.zarr"},
+      {{"--policy_path=/p"}, "policy.path", "/p"},
+      {{"--resume"}, "resume", "\"true\""},
+      {{"--resume=True"}, "resume", "\"true\""},
+      {{"--resume", "latest"}, "resume", "\"true\""},
+      {{"--resume", "auto"}, "resume", "auto"},
+      {{"--resume=false"}, "resume", "\"\""},
+      {{"--resume=/c/last"}, "resume", "/c/last"},
+      {{"--resume_checkpoint", "/c/best"}, "resume", "/c/best"},
+      {{"--resume_from_checkpoint=latest"}, "resume", "\"true\""},
+      {{"--resume=true", "--checkpoint_path=/c/last"}, "resume", "/c/last"},
+      {{"--checkpoint_path=/c/last", "--resume=true"}, "resume", "/c/last"},
+      {{"--checkpoint_path=/c/last"}, "resume", "/c/last"},
+      {{"--checkpoint_path=/c/last", "--resume=false"}, "resume", "\"\""},
+      {{"training.resume=True"}, "resume", "auto"},
+      {{"training.resume=False"}, "resume", "\"\""},
+      {{"training.checkpoint_dir=/o"}, "output_dir", "/o"},
+      {{"training.save_dir=/o"}, "output_dir", "/o"},
+      {{"--save_dir=/o"}, "output_dir", "/o"},
+      {{"multi_run.run_dir=/o"}, "output_dir", "/o"},
+      {{"--job_name=n"}, "experiment_name", "\"n\""},
+      {{"training.experiment_name=run"}, "experiment_name", "run"},
+      {{"training.device=cuda:0"}, "device", "\"cuda:0\""},
+      {{"--policy.device=cpu"}, "device", "cpu"},
+      {{"--world_size", "4"}, "world_size", "4"},
+      {{"--nproc_per_node=4"}, "world_size", "4"},
+      {{"--num_processes=4"}, "world_size", "4"},
+      {{"--port=12356"}, "master_port", "12356"},
+      {{"--main_process_port=12356"}, "master_port", "12356"},
+      {{"--main_process_ip=node0"}, "master_addr", "node0"},
+  };
+  std::set<std::string> tried;
+  for (const Spelling& spelling : spellings) {
+    SCOPED_TRACE(testing::PrintToString(spelling.arguments));
+    const auto loaded = load(spelling.arguments);
+    EXPECT_EQ(dumped(*loaded, spelling.option), spelling.value);
+    for (const std::string& argument : spelling.arguments) {
+      const size_t begin = argument.find_first_not_of('-');
+      tried.insert(cxxrun::canonical_name(argument.substr(begin, argument.find('=') - begin)));
+    }
+  }
+  for (const ConfigAlias& alias : config_aliases())
+    EXPECT_TRUE(!alias.canonical || tried.contains(alias.alias)) << alias.alias << " has no row here";
+}
+
+TEST(ConfigAliases, EveryRowNamesAnOptionAndEveryNameIsNew) {
+  TrainConfig config;
+  cxxrun::OptionTable table;
+  config.describe(table);
+  std::set<std::string> names;
+  for (const ConfigAlias& alias : config_aliases()) {
+    EXPECT_TRUE(!alias.canonical || table.find(alias.canonical)) << alias.canonical;
+    EXPECT_TRUE(!table.find(alias.alias) || std::string(alias.alias) == alias.canonical)
+        << alias.alias << " hides an option";
+    EXPECT_TRUE(names.insert(alias.alias).second) << alias.alias << " is there twice";
+    EXPECT_EQ(alias.alias, cxxrun::canonical_name(alias.alias));
+  }
+}
+
+TEST(ConfigAliases, OptionsWithoutEffectAreAcceptedWithOneNote) {
+  for (const ConfigAlias& alias : config_aliases()) {
+    if (!alias.note) continue;
+    const ConfigSources sources = read({fmt::format("--{}=true", alias.alias)});
+    ASSERT_EQ(sources.notes.size(), 1u) << alias.alias;
+    EXPECT_THAT(sources.notes[0], HasSubstr(alias.alias));
+    EXPECT_THAT(sources.notes[0], HasSubstr("has no effect"));
+    EXPECT_NO_THROW(load(sources));
+  }
+}
+
+TEST(ConfigAliases, ABareFlagDoesNotSwallowTheNextArgument) {
+  const auto loaded = load({"--use_wandb", "training.steps=7", "--keep_effective_batch_size", "seed=3"});
+  EXPECT_EQ(loaded->config.training.steps, 7);
+  EXPECT_EQ(loaded->config.training.seed, 3);
+}
+
+TEST(ConfigAliases, AFeatureThatIsNotThereIsRefusedOnlyWhenAskedFor) {
+  for (const char* harmless :
+       {"--mixed_precision=no", "--mixed_precision=fp32", "model.vlm_config.dtype=torch.float32",
+        "--use_mixed_precision=false", "training.use_mixed_precision=False", "--policy.use_amp=false",
+        "--use_ema=false", "training.use_ema=false", "--ema.enable=false", "--dataset.image_transforms.enable=false",
+        "--dataset.streaming=false", "--accelerator.mixed_precision=no", "--use_policy_training_preset=true",
+        "--mixed_precision_dtype=bfloat16", "training.mixed_precision_dtype=bfloat16", "--local_rank=1",
+        "--local-rank=1"}) {
+    const ConfigSources sources = read({harmless});
+    EXPECT_TRUE(sources.notes.empty()) << harmless;
+    EXPECT_NO_THROW(load(sources)) << harmless;
+  }
+  for (const char* refused :
+       {"--mixed_precision=bf16", "--mixed_precision=fp16", "model.vlm_config.dtype=torch.bfloat16",
+        "--use_mixed_precision", "training.use_mixed_precision=True", "--policy.use_amp=true", "--use_ema",
+        "training.use_ema=true", "--ema.enable=true", "--dataset.image_transforms.enable=true",
+        "--dataset.streaming=true", "--accelerator.mixed_precision=bf16", "--use_policy_training_preset=false",
+        "training.checkpoint_every=300", "training.save_checkpoint_interval=1"}) {
+    EXPECT_THROW(read({refused}), UsageError) << refused;
+  }
+  EXPECT_EQ(message_of<UsageError>([] { read({"--mixed_precision=bf16"}); }),
+            "command line: mixed_precision='bf16': mixed precision is not supported; use 'no' to train in float32");
+}
+
+TEST(ConfigAliases, AWrongValueNamesTheSpellingAndTheOption) {
+  EXPECT_EQ(message_of<UsageError>([] { load({"--batch_size=x"}); }),
+            "command line, batch_size: training.batch_size='x': expected an integer from 1 to 1048576");
+  EXPECT_THAT(message_of<UsageError>([] { read({"--keep_effective_batch_size=x"}); }),
+              HasSubstr("expected true or false"));
+}
+
+TEST(ConfigAliases, AreReadInYamlTooButNotTwiceForOneOption) {
+  const cxxrun::TempDir folder;
+  const std::string path = folder.path() / "x.yaml";
+  cxxrun::write_file_atomically(path, "data:\n  batch_size: 3\n  pin_memory: true\n");
+  const ConfigSources sources = read({"--config", path});
+  EXPECT_EQ(load(sources)->config.training.batch_size, 3);
+  EXPECT_THAT(sources.notes.at(0), HasSubstr(path + ":3: data.pin_memory has no effect"));
+  cxxrun::write_file_atomically(path, "data:\n  batch_size: 3\ntraining:\n  batch_size: 4\n");
+  EXPECT_EQ(
+      message_of<UsageError>([&] {
+        read({"--config", path});
+      }),
+      fmt::format("{}:4: 'training.batch_size' is already set at {}:2, data.batch_size; keep one of them", path, path));
+}
+
+}  // namespace
+}  // namespace vla

@@ -1,0 +1,134 @@
+#include "worker/optim/optimizer.hpp"
+
+#include <gmock/gmock.h>
+#include <nlohmann/json.hpp>
+#include <torch/torch.h>
+
+#include "common/atomic_file.hpp"
+#include "common/error.hpp"
+
+namespace vla {
+namespace {
+
+using testing::HasSubstr;
+
+// scripts/reference/make_optimizer_golden.py
+torch::Tensor values(at::IntArrayRef shape, double phase) {
+  return torch::sin(torch::arange(c10::multiply_integers(shape), torch::kDouble) * 0.7 + phase).reshape(shape);
+}
+
+struct Model {
+  std::vector<std::pair<std::string, torch::Tensor>> parameters = {
+      {"a", values({3, 4}, 0).requires_grad_()}, {"b", values({5}, 1).requires_grad_()}, {"c", values({2, 3, 2}, 2).requires_grad_()}};
+
+  std::vector<ParameterGroup> groups() const { return {{"main", 0, {parameters[0], parameters[1]}}, {"slow", 0.02, {parameters[2]}}}; }
+  void set_gradients(int step) const {
+    for (size_t i = 0; i < parameters.size(); ++i) {
+      const torch::Tensor& p = parameters[i].second;
+      p.mutable_grad() = values(p.sizes(), 10. * step + 3. * static_cast<double>(i)) * 2;
+    }
+  }
+};
+
+OptimizerOptions options_of(const std::string& type, double clip) {
+  return {.type = type, .lr = 0.1, .beta1 = 0.9, .beta2 = 0.99, .eps = 1e-8, .weight_decay = 0.03, .grad_clip_norm = clip};
+}
+
+// One optimizer step; returns the gradient's norm.
+double train(const Model& model, Optimizer& optimizer, int step) {
+  model.set_gradients(step);
+  const double norm = optimizer.clip_grad_norm().item<double>();
+  optimizer.set_lr_factor(1 - 0.2 * step);
+  optimizer.step();
+  return norm;
+}
+
+void expect_near(const torch::Tensor& tensor, const nlohmann::json& expected, const std::string& what) {
+  const torch::Tensor reference = torch::tensor(expected.get<std::vector<double>>(), torch::kDouble);
+  EXPECT_LE((tensor.detach().flatten() - reference).abs().max().item<double>(), 1e-12) << what;
+}
+
+TEST(Optimizer, EqualsPyTorchOverFourClippedSteps) {
+  const auto golden = nlohmann::json::parse(cxxrun::read_file(TEST_DATA_DIR "/optim/optimizer.json"));
+  for (const auto& [type, clip] : {std::pair("adamw", 3.0), std::pair("adam", 100.0)}) {
+    const Model model;
+    Optimizer optimizer(model.groups(), options_of(type, clip));
+    for (int step = 0; step < 4; ++step) EXPECT_NEAR(train(model, optimizer, step), golden[type]["norms"][step].get<double>(), 1e-12);
+    const auto state = optimizer.state();
+    for (const auto& [name, parameter] : model.parameters) {
+      expect_near(parameter, golden[type]["parameters"][name], type + (" " + name));
+      expect_near(state.at(name + ".exp_avg_sq"), golden[type]["exp_avg_sq"][name], type + (" exp_avg_sq of " + name));
+      EXPECT_EQ(state.at(name + ".step").item<float>(), 4);
+    }
+  }
+}
+
+TEST(Optimizer, ContinuesFromSavedStateExactly) {
+  const Model straight, resumed;
+  Optimizer first(straight.groups(), options_of("adamw", 3)), before(resumed.groups(), options_of("adamw", 3));
+  for (int step = 0; step < 2; ++step) {
+    train(straight, first, step);
+    train(resumed, before, step);
+  }
+  Optimizer after(resumed.groups(), options_of("adamw", 3));
+  after.load_state(before.state());
+  for (int step = 2; step < 4; ++step) {
+    train(straight, first, step);
+    train(resumed, after, step);
+  }
+  for (size_t i = 0; i < 3; ++i) EXPECT_TRUE(torch::equal(straight.parameters[i].second, resumed.parameters[i].second));
+}
+
+TEST(Optimizer, ZeroGradKeepsTheGradientsMemory) {
+  const Model model;
+  Optimizer optimizer(model.groups(), options_of("adamw", 0));
+  model.set_gradients(0);
+  const void* memory = model.parameters[0].second.grad().data_ptr();
+  optimizer.zero_grad();
+  EXPECT_EQ(model.parameters[0].second.grad().data_ptr(), memory);
+  EXPECT_EQ(model.parameters[0].second.grad().abs().sum().item<double>(), 0);
+}
+
+TEST(Optimizer, LeavesParametersWithoutGradientAlone) {
+  const Model model;
+  Optimizer optimizer(model.groups(), options_of("adamw", 1));
+  EXPECT_EQ(optimizer.clip_grad_norm().item<double>(), 0);
+  model.set_gradients(0);
+  model.parameters[1].second.mutable_grad().reset();
+  const torch::Tensor before = model.parameters[1].second.detach().clone();
+  optimizer.step();
+  EXPECT_TRUE(torch::equal(model.parameters[1].second, before));
+  EXPECT_EQ(optimizer.state().at("b.step").item<float>(), 0);
+}
+
+TEST(Optimizer, MayMixDtypesInAGroup) {
+  const torch::Tensor half = torch::ones({4}, torch::kBFloat16).requires_grad_(), full = torch::ones({4}).requires_grad_();
+  Optimizer optimizer({{"all", 0, {{"half", half}, {"full", full}}}}, options_of("adamw", 1));
+  half.mutable_grad() = torch::ones_like(half);
+  full.mutable_grad() = torch::ones_like(full);
+  EXPECT_NEAR(optimizer.clip_grad_norm().item<double>(), std::sqrt(8), 1e-2);
+  optimizer.step();
+  EXPECT_LT(full[0].item<float>(), 1);
+  EXPECT_LT(half[0].item<float>(), 1);
+  EXPECT_EQ(optimizer.state().at("half.exp_avg").scalar_type(), torch::kBFloat16);
+}
+
+TEST(Optimizer, StateThatDoesNotFitIsOneErrorNamingEveryTensor) {
+  const Model model;
+  Optimizer optimizer(model.groups(), options_of("adamw", 1));
+  auto state = optimizer.state();
+  state.erase("a.step");
+  state["b.exp_avg"] = torch::zeros({6});
+  state["d.exp_avg"] = torch::zeros({1});
+  try {
+    optimizer.load_state(state);
+    FAIL();
+  } catch (const cxxrun::Error& e) {
+    EXPECT_THAT(e.what(), HasSubstr("a.step is missing"));
+    EXPECT_THAT(e.what(), HasSubstr("b.exp_avg has shape [6], not [5]"));
+    EXPECT_THAT(e.what(), HasSubstr("d.exp_avg is unknown"));
+  }
+}
+
+}  // namespace
+}  // namespace vla

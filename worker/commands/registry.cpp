@@ -1,0 +1,14 @@
+#include "worker/commands/command.hpp"
+
+namespace vla {
+
+const std::vector<Command>& command_registry() {
+  static const std::vector<Command> kCommands = {
+      {"train", "--config FILE [--OPTION=VALUE...]", "train a policy; the default when the first argument is an option", &train_command},
+      {"eval", "CHECKPOINT [--OPTION=VALUE...]", "open-loop action error of a checkpoint; its actions can be stored", &eval_command},
+      {"info", "DATASET|CHECKPOINT", "say what a dataset or a checkpoint holds", &info_command},
+  };
+  return kCommands;
+}
+
+}  // namespace vla

@@ -1,0 +1,27 @@
+// How good a policy is on held-out frames, without a robot: its loss and how far its predicted action chunks are from the
+// demonstrated ones ("open loop"), beside the error of always predicting the mean action. All ranks take part and get the same
+// numbers, whatever their count.
+#pragma once
+
+#include <cstdint>
+
+#include "worker/data/loader.hpp"
+#include "worker/distributed/ddp.hpp"
+#include "worker/distributed/process_group.hpp"
+#include "worker/policies/normalizer.hpp"
+#include "worker/policies/policy.hpp"
+
+namespace vla {
+
+struct Evaluation {
+  double loss = 0;  // eval mode, mean over frames
+  double action_error = 0;  // mean |predicted - demonstrated| over chunk and dimensions, in the dataset's units; padded steps left out
+  double mean_action_error = 0;  // the same of the dataset's mean action
+  int64_t frames = 0;
+};
+
+// Reads `steps` micro-batches from `loader`. `mean_action` [action_dim]. Leaves the module in eval mode.
+Evaluation evaluate(cxxrun::DistributedDataParallel<Policy>& policy, const Normalizer& normalizer, const at::Tensor& mean_action,
+                    data::Loader& loader, int64_t steps, const cxxrun::World& world);
+
+}  // namespace vla

@@ -1,0 +1,40 @@
+// The numbers between two log lines. Losses and gradient norms are added up on the device; nothing is read back before close().
+#pragma once
+
+#include <chrono>
+#include <string>
+#include <vector>
+
+#include <torch/types.h>
+
+#include "worker/distributed/process_group.hpp"
+#include "worker/loggers/logger.hpp"
+#include "worker/policies/policy.hpp"
+
+namespace vla {
+
+class MetricWindow {
+ public:
+  MetricWindow() { restart({}); }
+
+  void add_loss(const PolicyLoss& loss);  // of every micro-batch
+  void end_step(const torch::Tensor& grad_norm, int64_t samples);  // `samples` of all ranks
+
+  int64_t steps() const { return steps_; }
+  // Means over the window and all ranks, then starts the next window. `waited`: this rank's time in the loader since the start of
+  // training. A collective; waits for the device.
+  StepMetrics close(const cxxrun::World& world, std::chrono::nanoseconds waited);
+  void restart(std::chrono::nanoseconds waited);
+  // Leaves out time that was not spent training: a validation, say.
+  void exclude(std::chrono::steady_clock::duration duration) { start_ += duration; }
+
+ private:
+  torch::Tensor sums_;  // float64 [1 + metrics]: loss, then the policy's metrics
+  torch::Tensor grad_norms_;
+  std::vector<std::string> names_;
+  int64_t steps_ = 0, samples_ = 0;
+  std::chrono::steady_clock::time_point start_;
+  std::chrono::nanoseconds waited_before_{};
+};
+
+}  // namespace vla

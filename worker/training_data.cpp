@@ -1,0 +1,84 @@
+#include "worker/training_data.hpp"
+
+#include <cstring>
+
+#include <torch/torch.h>
+
+#include "common/error.hpp"
+#include "worker/run_plan.hpp"
+
+namespace vla {
+namespace {
+
+// Task number of each episode, by its first frame.
+std::vector<int64_t> tasks_of_episodes(const data::Dataset& dataset) {
+  const auto layout = dataset.layout({});
+  const auto reader = dataset.open_reader({});
+  std::vector<std::vector<std::byte>> values;
+  std::vector<std::byte*> destination;
+  size_t task_field = layout.fields.size();
+  for (size_t i = 0; i < layout.fields.size(); ++i) {
+    values.emplace_back(layout.fields[i].bytes_per_row);
+    destination.push_back(values.back().data());
+    if (layout.fields[i].key == "task_index") task_field = i;
+  }
+  std::vector<int64_t> tasks;
+  for (const data::Episode& episode : dataset.episodes()) {
+    reader->read(episode.begin, destination);
+    tasks.emplace_back();
+    std::memcpy(&tasks.back(), destination[task_field], sizeof tasks.back());
+  }
+  return tasks;
+}
+
+}  // namespace
+
+TrainingData open_training_data(const DatasetOptions& options) {
+  if (options.root.empty()) throw cxxrun::UsageError("no dataset: set dataset.root to a dataset's folder (--dataset.root DIR)");
+  data::DatasetSpec spec{.root = options.root, .episodes = options.episodes, .tolerance_s = options.tolerance_s};
+  TrainingData data;
+  data.training = data::open_dataset(spec);
+  data.features = policy_features(*data.training);
+  if (options.val_episodes == 0 && options.eval_split == 0) return data;
+
+  const auto split = split_episodes(tasks_of_episodes(*data.training), options.val_episodes, options.eval_split);
+  const auto subset = [&](const std::vector<int64_t>& positions) {
+    spec.episodes.clear();
+    for (const int64_t position : positions) spec.episodes.push_back(data.training->episodes()[static_cast<size_t>(position)].index);
+    return data::open_dataset(spec);
+  };
+  if (split.validation.empty()) return data;
+  data.validation = subset(split.validation);
+  data.training = subset(split.training);
+  return data;
+}
+
+PolicyFeatures policy_features(const data::Dataset& dataset) {
+  PolicyFeatures features;
+  for (const data::Feature& feature : dataset.features()) {
+    PolicyFeature seen{feature.key, feature.type, feature.shape};
+    if (feature.type == data::FeatureType::kVisual) seen.shape = {feature.shape[2], feature.shape[0], feature.shape[1]};
+    if (feature.type == data::FeatureType::kAction) {
+      features.outputs.push_back(std::move(seen));
+    } else if (feature.type != data::FeatureType::kOther) {
+      features.inputs.push_back(std::move(seen));
+    }
+  }
+  return features;
+}
+
+at::Tensor mean_action(const data::DatasetStats& stats, at::Device device, at::ScalarType dtype) {
+  const auto action = stats.find("action");
+  if (action == stats.end() || !action->second.contains("mean")) {
+    throw cxxrun::DataError("the dataset's statistics have no mean of feature 'action'");
+  }
+  return torch::tensor(action->second.at("mean").values, torch::kDouble).to(device, dtype);
+}
+
+std::shared_ptr<std::byte> allocate_slot(size_t bytes, bool page_locked) {
+  auto memory = torch::empty({static_cast<int64_t>(bytes)}, torch::dtype(torch::kByte).pinned_memory(page_locked));
+  auto* data = reinterpret_cast<std::byte*>(memory.data_ptr<uint8_t>());
+  return {data, [memory](std::byte*) {}};
+}
+
+}  // namespace vla

@@ -1,0 +1,33 @@
+// The dataset as training sees it: which episodes are trained on and which are held out, what the policy sees of its features, and
+// the loaders' memory.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+
+#include <ATen/core/Tensor.h>
+
+#include "worker/data/dataset.hpp"
+#include "worker/policies/policy.hpp"
+#include "worker/train_config.hpp"
+
+namespace vla {
+
+struct TrainingData {
+  std::shared_ptr<const data::Dataset> training;
+  std::shared_ptr<const data::Dataset> validation;  // null when nothing is held out
+  PolicyFeatures features;
+};
+
+TrainingData open_training_data(const DatasetOptions& options);
+
+// Images as [channels, height, width]; features that are neither observation nor action are left out.
+PolicyFeatures policy_features(const data::Dataset& dataset);
+
+// float [action_dim]: the mean of the actions in the dataset's statistics.
+at::Tensor mean_action(const data::DatasetStats& stats, at::Device device, at::ScalarType dtype);
+
+// Slot memory: page-locked when it feeds a GPU, so that copies run beside the computation.
+std::shared_ptr<std::byte> allocate_slot(size_t bytes, bool page_locked);
+
+}  // namespace vla
