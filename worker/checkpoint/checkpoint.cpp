@@ -115,8 +115,9 @@ std::optional<fs::path> find_checkpoint(const std::string& resume, const fs::pat
     }
     return found;
   }
-  const fs::path path = resume;
-  for (const fs::path& candidate : {path, path / "..", path / "../.."}) {
+  fs::path path = fs::absolute(resume);
+  if (!path.has_filename()) path = path.parent_path();  // a slash at the end
+  for (const fs::path& candidate : {path, path.parent_path(), path.parent_path().parent_path()}) {
     if (is_checkpoint(candidate)) return fs::canonical(candidate);
   }
   for (const fs::path& folder : {path, path / "checkpoints"}) {

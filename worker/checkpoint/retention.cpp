@@ -15,7 +15,7 @@ std::string leftover_name(const std::string& name) { return "." + name + ".tmp";
 
 std::vector<int64_t> list_checkpoints(const fs::path& checkpoints) {
   std::vector<int64_t> steps;
-  if (!fs::exists(checkpoints)) return steps;
+  if (!fs::is_directory(checkpoints)) return steps;
   for (const fs::directory_entry& entry : fs::directory_iterator(checkpoints)) {
     const std::string name = entry.path().filename();
     int64_t step = 0;

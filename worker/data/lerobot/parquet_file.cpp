@@ -151,20 +151,6 @@ void for_views(const arrow::Array& array, const Place& place, Use use) {
   }
 }
 
-// Calls `use(array, place)` for the parts of `chunks`, whose first row is `start`, that lie in [begin, end).
-template <class Use>
-void for_rows(const arrow::ArrayVector& chunks, int64_t start, int64_t begin, int64_t end, const std::string& path,
-              const std::string& column, Use use) {
-  for (const auto& chunk : chunks) {
-    const int64_t from = std::max(begin, start), to = std::min(end, start + chunk->length());
-    if (from < to) use(chunk->Slice(from - start, to - from), Place{path, column, from});
-    start += chunk->length();
-  }
-  if (start < end)
-    throw cxxrun::DataError("{}: column '{}' ends at row {} of {}; the file is damaged, copy it again", path, column,
-                            start, end);
-}
-
 template <class Value>
 std::vector<Value> from_bytes(const std::vector<std::byte>& bytes) {
   std::vector<Value> values(bytes.size() / sizeof(Value));
@@ -251,41 +237,57 @@ ParquetFile::~ParquetFile() = default;
 
 bool ParquetFile::has_column(const std::string& name) const { return impl_->find(name) != nullptr; }
 
-void ParquetFile::read(const std::string& column, int group, int64_t begin, int64_t end, NumericColumn& out) {
-  for_rows(impl_->chunks(path_, column, group), row_group_starts_[static_cast<size_t>(group)], begin, end, path_,
-           column, [&](const auto& rows, const Place& place) {
-             append_numbers(rows, out.shape, convert_to(out.dtype), place, out.values);
-           });
-}
-
-void ParquetFile::read(const std::string& column, int group, int64_t begin, int64_t end, BinaryColumn& out) {
-  for_rows(impl_->chunks(path_, column, group), row_group_starts_[static_cast<size_t>(group)], begin, end, path_,
-           column, [&](const auto& rows, const Place& place) {
-             std::shared_ptr<arrow::Array> pictures = rows;
-             if (rows->type_id() == arrow::Type::STRUCT) {
-               check_no_null(*rows, 1, place);
-               pictures = static_cast<const arrow::StructArray&>(*rows).GetFieldByName("bytes");
-               if (!pictures) throw cxxrun::DataError("{}: column '{}' has no field 'bytes'", path_, column);
-             }
-             for_views(*pictures, place, [&](std::string_view picture) {
-               const auto* data = reinterpret_cast<const std::byte*>(picture.data());
-               out.bytes.insert(out.bytes.end(), data, data + picture.size());
-               out.ends.push_back(out.bytes.size());
-             });
-           });
-}
-
+// Calls use(array, place) for the rows of `ranges`, in order. Each row group that has some is read once.
 template <class Use>
-void ParquetFile::for_whole_column(const std::string& column, Use use) {
+void ParquetFile::for_rows(const std::string& column, std::span<const RowRange> ranges, Use use) {
+  auto range = ranges.begin();
   for (size_t group = 0; group + 1 < row_group_starts_.size(); ++group) {
-    for_rows(impl_->chunks(path_, column, static_cast<int>(group)), row_group_starts_[group], row_group_starts_[group],
-             row_group_starts_[group + 1], path_, column, use);
+    const int64_t group_end = row_group_starts_[group + 1];
+    while (range != ranges.end() && range->end <= row_group_starts_[group]) ++range;
+    if (range == ranges.end() || range->begin >= group_end) continue;
+    int64_t start = row_group_starts_[group];
+    for (const auto& chunk : impl_->chunks(path_, column, static_cast<int>(group))) {
+      const int64_t end = start + chunk->length();
+      for (auto part = range; part != ranges.end() && part->begin < end; ++part) {
+        const int64_t from = std::max(part->begin, start), to = std::min(part->end, end);
+        if (from < to) use(chunk->Slice(from - start, to - from), Place{path_, column, from});
+      }
+      start = end;
+    }
+    if (start != group_end)
+      throw cxxrun::DataError(
+          "{}: column '{}' has {} rows up to row group {}, expected {}; the file is damaged, copy it again", path_,
+          column, start, group, group_end);
   }
 }
 
+void ParquetFile::read(const std::string& column, std::span<const RowRange> ranges, NumericColumn& out) {
+  for_rows(column, ranges, [&](const auto& rows, const Place& place) {
+    append_numbers(rows, out.shape, convert_to(out.dtype), place, out.values);
+  });
+}
+
+void ParquetFile::read(const std::string& column, std::span<const RowRange> ranges, BinaryColumn& out) {
+  for_rows(column, ranges, [&](const auto& rows, const Place& place) {
+    std::shared_ptr<arrow::Array> pictures = rows;
+    if (rows->type_id() == arrow::Type::STRUCT) {
+      check_no_null(*rows, 1, place);
+      pictures = static_cast<const arrow::StructArray&>(*rows).GetFieldByName("bytes");
+      if (!pictures) throw cxxrun::DataError("{}: column '{}' has no field 'bytes'", path_, column);
+    }
+    for_views(*pictures, place, [&](std::string_view picture) {
+      const auto* data = reinterpret_cast<const std::byte*>(picture.data());
+      out.bytes.insert(out.bytes.end(), data, data + picture.size());
+      out.ends.push_back(out.bytes.size());
+    });
+  });
+}
+
+std::array<RowRange, 1> ParquetFile::all_rows() const { return {RowRange{0, row_count()}}; }
+
 std::vector<int64_t> ParquetFile::integers(const std::string& column) {
   std::vector<std::byte> bytes;
-  for_whole_column(column, [&](const auto& rows, const Place& place) {
+  for_rows(column, all_rows(), [&](const auto& rows, const Place& place) {
     append_numbers(rows, {}, &convert_numbers<int64_t>, place, bytes);
   });
   return from_bytes<int64_t>(bytes);
@@ -293,7 +295,7 @@ std::vector<int64_t> ParquetFile::integers(const std::string& column) {
 
 std::vector<double> ParquetFile::reals(const std::string& column) {
   std::vector<std::byte> bytes;
-  for_whole_column(column, [&](const auto& rows, const Place& place) {
+  for_rows(column, all_rows(), [&](const auto& rows, const Place& place) {
     append_numbers(rows, {}, &convert_numbers<double>, place, bytes);
   });
   return from_bytes<double>(bytes);
@@ -301,7 +303,7 @@ std::vector<double> ParquetFile::reals(const std::string& column) {
 
 std::vector<std::string> ParquetFile::strings(const std::string& column) {
   std::vector<std::string> values;
-  for_whole_column(column, [&](const auto& rows, const Place& place) {
+  for_rows(column, all_rows(), [&](const auto& rows, const Place& place) {
     for_views(*rows, place, [&](std::string_view text) { values.emplace_back(text); });
   });
   return values;

@@ -3,9 +3,11 @@
 // column and row. One thread.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -20,10 +22,19 @@ struct NumericColumn {
   std::vector<std::byte> values;
 };
 
+struct RowRange {
+  int64_t begin = 0, end = 0;
+};
+
 // Encoded pictures of one feature, back to back.
 struct BinaryColumn {
   std::vector<std::byte> bytes;
-  std::vector<size_t> ends;  // row r is [ends[r - 1] or 0, ends[r])
+  std::vector<size_t> ends;  // of each row
+
+  std::span<const std::byte> row(size_t number) const {
+    const size_t begin = number == 0 ? 0 : ends[number - 1];
+    return {bytes.data() + begin, ends[number] - begin};
+  }
 };
 
 class ParquetFile {
@@ -34,13 +45,11 @@ class ParquetFile {
   const std::string& path() const { return path_; }
   int64_t row_count() const { return row_group_starts_.back(); }
   bool has_column(const std::string& name) const;
-  // First row of each row group, then the number of rows.
-  const std::vector<int64_t>& row_group_starts() const { return row_group_starts_; }
 
-  // Append rows [begin, end) of the file, which must lie inside row group `group`.
-  void read(const std::string& column, int group, int64_t begin, int64_t end, NumericColumn& out);
+  // Append the rows of `ranges`, which are ascending and inside the file.
+  void read(const std::string& column, std::span<const RowRange> ranges, NumericColumn& out);
   // The column is a struct {bytes, path} as Hugging Face datasets store pictures, or plain binary.
-  void read(const std::string& column, int group, int64_t begin, int64_t end, BinaryColumn& out);
+  void read(const std::string& column, std::span<const RowRange> ranges, BinaryColumn& out);
 
   // Whole columns.
   std::vector<int64_t> integers(const std::string& column);
@@ -50,10 +59,11 @@ class ParquetFile {
  private:
   struct Impl;
   template <class Use>
-  void for_whole_column(const std::string& column, Use use);
+  void for_rows(const std::string& column, std::span<const RowRange> ranges, Use use);
+  std::array<RowRange, 1> all_rows() const;
 
   std::string path_;
-  std::vector<int64_t> row_group_starts_ = {0};
+  std::vector<int64_t> row_group_starts_ = {0};  // and the number of rows
   std::unique_ptr<Impl> impl_;
 };
 

@@ -68,6 +68,8 @@ ResNet18::ResNet18() {
   for (const auto& module : modules(/*include_self=*/false)) {
     if (const auto* layer = module->as<torch::nn::Conv2dImpl>()) {
       torch::nn::init::kaiming_normal_(layer->weight, 0, torch::kFanOut, torch::kReLU);
+      // As images arrive: otherwise weight gradients have other strides than weights, and DDP copies each of them.
+      layer->weight.set_data(layer->weight.contiguous(at::MemoryFormat::ChannelsLast));
     }
   }
 }

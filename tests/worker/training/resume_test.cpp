@@ -1,0 +1,80 @@
+// A training that is stopped, killed or restarted goes on as if nothing had happened, on any number of ranks.
+#include <fmt/format.h>
+
+#include "tests/worker/training/support.hpp"
+
+namespace vla {
+namespace {
+
+using cxxrun::testing::eventually;
+using cxxrun::testing::Launched;
+
+struct Resume : TrainingTest {
+  Words float64(const std::string& name, const Words& options = {}) { return small_act(out(name), Words{"--training.dtype=float64"} + options); }
+};
+
+TEST_F(Resume, ContinuesAtTheExactSampleOnAnotherWorldSize) {
+  run(1, float64("straight"));
+  run(2, float64("parts", {"--training.steps=9"}));
+  const auto& second = run(3, {"--resume=" + (out("parts") / "checkpoints" / "last").string(), "--training.steps=20", "--device=cpu"});
+  EXPECT_THAT(second.out(), testing::HasSubstr("after step 9 of 20 (saved by 2 ranks, now 3)"));
+  EXPECT_LE(largest_difference(weights(out("straight")), weights(out("parts"))), 1e-10);
+  const auto lines = metrics(out("parts"));
+  ASSERT_EQ(lines.size(), 20);
+  for (size_t i = 0; i < lines.size(); ++i) EXPECT_EQ(lines[i].at("step"), i + 1);
+}
+
+TEST_F(Resume, ASignalSavesTheSameStepOnAllRanksAndStopsWithItsNumber) {
+  Launched stopped(worker(2, float64("stopped", {"--training.steps=2000"})));
+  ASSERT_TRUE(stopped.waits_for("step 3/2000"));
+  stopped.send(SIGTERM);
+  EXPECT_EQ(stopped.wait(), 128 + SIGTERM) << stopped.err();
+  EXPECT_TRUE(stopped.leaves_nothing());
+  const auto state = out("stopped") / "checkpoints" / "last" / "training_state" / "training_state.json";
+  const int64_t step = nlohmann::json::parse(std::ifstream(state)).at("step").get<int64_t>();
+  ASSERT_GE(step, 3);
+
+  run(1, float64("straight", {fmt::format("--training.steps={}", step + 3)}));
+  run(1, float64("stopped", {"--resume=true", fmt::format("--training.steps={}", step + 3)}));
+  EXPECT_LE(largest_difference(weights(out("straight")), weights(out("stopped"))), 1e-10);
+}
+
+TEST_F(Resume, ARestartedAttemptContinuesByItself) {
+  run(2, float64("straight", {"--training.steps=60"}));
+  const Words launcher{cxxrun::testing::cxxrun_path(), "--nproc_per_node=2", "--max_restarts=1", "--shutdown-timeout=5", worker_path()};
+  Launched job(launcher + float64("job", {"--training.save_freq=5", "--training.steps=60"}), {.environment = {"OMP_NUM_THREADS=1"}});
+  ASSERT_TRUE(eventually([&] { return std::filesystem::exists(out("job") / "checkpoints" / "000005"); }));
+  for (const pid_t pid : job.marked()) {
+    std::error_code ignored;
+    const auto program = std::filesystem::read_symlink(fmt::format("/proc/{}/exe", pid), ignored);
+    if (program.filename() == "vla_worker") {
+      ::kill(pid, SIGKILL);
+      break;
+    }
+  }
+  EXPECT_EQ(job.wait(), 0) << job.err();
+  EXPECT_LE(largest_difference(weights(out("straight")), weights(out("job"))), 1e-10);
+}
+
+TEST_F(Resume, AnotherSampleOrderIsRefused) {
+  run(1, small_act(out("a"), {"--training.steps=2"}));
+  const auto& other_seed = run(1, {"--resume=" + out("a").string(), "--training.seed=7", "--training.steps=4", "--device=cpu"}, 2);
+  EXPECT_THAT(other_seed.err(), testing::AllOf(testing::HasSubstr("training.seed=1000"), testing::HasSubstr("--policy.path=")));
+}
+
+TEST_F(Resume, TrueNeedsACheckpointAutoDoesNotAndAnOldFolderIsNotOverwritten) {
+  EXPECT_THAT(run(0, small_act(out("a"), {"--training.steps=1", "--resume=true"}), 2).err(), testing::HasSubstr(out("a").string()));
+  run(0, small_act(out("a"), {"--training.steps=1", "--resume=auto"}));
+  EXPECT_THAT(run(0, small_act(out("a"), {"--training.steps=1"}), 2).err(), testing::HasSubstr("--resume=true"));
+}
+
+TEST_F(Resume, APretrainedPolicyStartsANewTraining) {
+  run(0, small_act(out("a"), {"--training.steps=2"}));
+  run(0, {"--policy.path=" + (out("a") / "checkpoints" / "last").string(), "--training.steps=0", "--training.epochs=1", "--training.batch_size=61",
+          "--dataset.root=synthetic:frames=61,state=4,action=3,episodes=4,image=32x32", "--optimizer.lr=0", "--policy.optimizer_lr_backbone=0",
+          "--device=cpu", "--output_dir=" + out("b").string()});
+  EXPECT_EQ(metrics(out("b")).size(), 1);
+}
+
+}  // namespace
+}  // namespace vla

@@ -1,0 +1,64 @@
+// One training on any number of ranks: AdamW, clipping, dropout, VAE noise, padded actions and short batches included.
+#include "tests/worker/training/support.hpp"
+
+namespace vla {
+namespace {
+
+struct SameTraining : TrainingTest {
+  Words float64(const std::string& name, const Words& options = {}) {
+    return small_act(out(name), Words{"--training.dtype=float64"} + options);
+  }
+};
+
+TEST_F(SameTraining, EveryParameterAgreesTo1e10InFloat64OnOneTwoAndThreeRanksAndWithAccumulation) {
+  run(1, float64("1x8"));
+  run(2, float64("2x4"));
+  run(2, float64("2x2x2", {"--training.batch_size=4", "--training.gradient_accumulation_steps=2"}));
+  run(3, float64("3x8"));
+  const TensorMap reference = weights(out("1x8"));
+  ASSERT_EQ(reference.at("model.action_head.weight").scalar_type(), torch::kDouble);
+  for (const char* name : {"2x4", "2x2x2", "3x8"}) EXPECT_LE(largest_difference(reference, weights(out(name))), 1e-10) << name;
+}
+
+TEST_F(SameTraining, RanksWithoutSamplesOfTheirOwnTakePart) {
+  run(1, float64("1x3", {"--training.batch_size=3"}));
+  run(4, float64("4x3", {"--training.batch_size=3"}));
+  EXPECT_LE(largest_difference(weights(out("1x3")), weights(out("4x3"))), 1e-10);
+}
+
+TEST_F(SameTraining, LossesAgreeTo1e5InFloat32AndWithoutALauncher) {
+  // At a rate of real trainings: Adam turns the rounding noise of zero gradients into full steps.
+  const Words rate{"--optimizer.lr=1e-5", "--policy.optimizer_lr_backbone=1e-5"};
+  run(0, small_act(out("alone"), rate));
+  run(2, small_act(out("2x4"), rate));
+  const auto alone = metrics(out("alone")), two = metrics(out("2x4"));
+  ASSERT_EQ(alone.size(), 20);
+  ASSERT_EQ(two.size(), 20);
+  for (size_t i = 0; i < alone.size(); ++i) {
+    for (const char* key : {"loss", "l1_loss", "kld_loss"}) {
+      const double expected = alone[i].at(key).get<double>();
+      EXPECT_NEAR(two[i].at(key).get<double>(), expected, 1e-5 * std::abs(expected)) << key << " at step " << i + 1;
+    }
+    EXPECT_EQ(alone[i].at("lr"), two[i].at("lr"));
+    EXPECT_EQ(alone[i].at("step"), i + 1);
+  }
+}
+
+TEST_F(SameTraining, TheSeedDecidesIt) {
+  run(1, small_act(out("a"), {"--training.steps=2"}));
+  run(1, small_act(out("b"), {"--training.steps=2", "--training.num_workers=3"}));
+  run(1, small_act(out("c"), {"--training.steps=2", "--training.seed=1"}));
+  EXPECT_EQ(largest_difference(weights(out("a")), weights(out("b"))), 0);
+  EXPECT_GT(largest_difference(weights(out("a")), weights(out("c"))), 1e-3);
+}
+
+TEST_F(SameTraining, BatchSizePerGpuIsMultipliedByTheRanks) {
+  const auto& two = run(2, float64("2", {"--training.batch_size=4", "--training.batch_size_mode=per_gpu", "--training.steps=3"}));
+  EXPECT_THAT(two.out(), testing::HasSubstr("batch_size=4 mode=per_gpu world=2 accum=1 per_gpu=4 effective=8"));
+  EXPECT_THAT(two.out(), testing::HasSubstr("Distributed training: world_size=2, rank=1"));
+  run(1, float64("1", {"--training.steps=3"}));
+  EXPECT_LE(largest_difference(weights(out("1")), weights(out("2"))), 1e-10);
+}
+
+}  // namespace
+}  // namespace vla
