@@ -19,7 +19,8 @@ ControlChannel::ControlChannel(int fd) {
 
 std::pair<ControlChannel, UniqueFd> ControlChannel::make_pair() {
   int ends[2];
-  if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) throw errno_error("cannot create a control socket");
+  if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0)
+    throw errno_error("cannot create a control socket");
   return {ControlChannel(ends[0]), UniqueFd(ends[1])};
 }
 

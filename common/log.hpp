@@ -1,6 +1,6 @@
-// Messages for people. Information goes to stdout, on rank 0 only; warnings and errors go to stderr with the rank in front. All of
-// them also go to the log file, if one is open, with date and time. Lines are whole however many threads write. Never throws:
-// a message that cannot be written is lost.
+// Messages for people. Information goes to stdout, on rank 0 only; warnings and errors go to stderr with the rank in
+// front. All of them also go to the log file, if one is open, with date and time. Lines are whole however many threads
+// write. Never throws: a message that cannot be written is lost.
 #pragma once
 
 #include <cstdint>

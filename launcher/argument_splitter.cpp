@@ -29,7 +29,8 @@ const OptionSpec& by_long_name(const std::string& name) {
     known.push_back(spec.name);
     if (spec.origin == OptionSpec::Origin::kOwn) continue;
     for (const std::string& spelling : {std::string(spec.name), underscored}) {
-      if (!spelling.starts_with(name) || std::find(matches.begin(), matches.end(), "--" + spelling) != matches.end()) continue;
+      if (!spelling.starts_with(name) || std::find(matches.begin(), matches.end(), "--" + spelling) != matches.end())
+        continue;
       matches.push_back("--" + spelling);
       found = &spec;
     }
@@ -39,13 +40,15 @@ const OptionSpec& by_long_name(const std::string& name) {
   std::string dashed = name;
   std::replace(dashed.begin(), dashed.end(), '_', '-');
   const std::string nearest = nearest_name(dashed, known);
-  throw UsageError("unknown option --{}{}", name, nearest.empty() ? "; see cxxrun --help" : fmt::format("; did you mean --{}?", nearest));
+  throw UsageError("unknown option --{}{}", name,
+                   nearest.empty() ? "; see cxxrun --help" : fmt::format("; did you mean --{}?", nearest));
 }
 
 bool is_number(const std::string& text) {
   const size_t dot = text.find('.');
   const std::string digits = text.substr(1, dot - 1) + (dot == text.npos ? "" : text.substr(dot + 1));
-  return text[0] == '-' && !digits.empty() && std::all_of(digits.begin(), digits.end(), [](unsigned char c) { return std::isdigit(c); });
+  return text[0] == '-' && !digits.empty() &&
+         std::all_of(digits.begin(), digits.end(), [](unsigned char c) { return std::isdigit(c); });
 }
 
 // What argparse takes for an option: not "-", not a negative number, no blank in its name.
@@ -73,7 +76,8 @@ SplitArguments split_arguments(const std::vector<std::string>& args) {
   };
 
   while (next < args.size() && looks_like_option(args[next])) {
-    if (!split.options.empty() && (split.options.back().first->name == "help" || split.options.back().first->name == "version")) {
+    if (!split.options.empty() &&
+        (split.options.back().first->name == "help" || split.options.back().first->name == "version")) {
       return split;  // acts at once, whatever follows
     }
     const std::string text = args[next++];
@@ -84,7 +88,8 @@ SplitArguments split_arguments(const std::vector<std::string>& args) {
     if (text.starts_with("--")) {
       const size_t equals = text.find('=');
       const std::string name = text.substr(2, equals - 2);
-      take(by_long_name(name), "--" + name, equals == text.npos ? std::nullopt : std::optional(text.substr(equals + 1)));
+      take(by_long_name(name), "--" + name,
+           equals == text.npos ? std::nullopt : std::optional(text.substr(equals + 1)));
       continue;
     }
     for (size_t i = 1; i < text.size(); ++i) {  // -m, -t3, -t=3, -mr3

@@ -13,8 +13,8 @@ namespace cxxrun {
 
 struct SplitArguments {
   std::vector<std::pair<const OptionSpec*, std::string>> options;  // in order; the value of a flag is "1"
-  std::string program;                                              // "" when there is none
-  std::vector<std::string> program_args;                            // byte for byte
+  std::string program;  // "" when there is none
+  std::vector<std::string> program_args;  // byte for byte
 };
 
 SplitArguments split_arguments(const std::vector<std::string>& args);

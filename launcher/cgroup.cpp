@@ -32,7 +32,8 @@ std::vector<CgroupFolder> cgroup_folders(const std::string& controller) {
     if (second == line.npos) continue;
     const std::string controllers = line.substr(first + 1, second - first - 1);
     const bool unified = controllers.empty();
-    if (!unified && fmt::format(",{},", controllers).find(fmt::format(",{},", controller)) == std::string::npos) continue;
+    if (!unified && fmt::format(",{},", controllers).find(fmt::format(",{},", controller)) == std::string::npos)
+      continue;
     const fs::path mount = unified ? "/sys/fs/cgroup" : "/sys/fs/cgroup/" + controller;
     for (fs::path group = fs::path(line.substr(second + 1)).relative_path();; group = group.parent_path()) {
       std::error_code ignored;
@@ -61,7 +62,8 @@ double cgroup_cpu_quota() {
 int64_t cgroup_oom_kills() {
   int64_t kills = 0;
   for (const CgroupFolder& folder : cgroup_folders("memory")) {
-    kills = std::max(kills, read_oom_kills(folder.path / (folder.version == 2 ? "memory.events" : "memory.oom_control")));
+    kills =
+        std::max(kills, read_oom_kills(folder.path / (folder.version == 2 ? "memory.events" : "memory.oom_control")));
   }
   return kills;
 }

@@ -5,13 +5,13 @@
 #include <boost/type_traits/decay.hpp>
 
 #define BOOST_PROCESS_USE_STD_FS 1
-#include <boost/asio/io_context.hpp>
-#include <boost/process/v2/posix/default_launcher.hpp>
-#include <boost/process/v2/process.hpp>
 #include <linux/close_range.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+#include <boost/asio/io_context.hpp>
+#include <boost/process/v2/posix/default_launcher.hpp>
+#include <boost/process/v2/process.hpp>
 
 #include <cstdio>
 #include <map>
@@ -40,7 +40,8 @@ struct RankSetup {
     // Boost's own closing leaves the gaps between whitelisted descriptors open. Marking all of them closes them by the exec,
     // and keeps Boost's error pipe until then.
     if (::syscall(SYS_close_range, 3U, ~0U, CLOSE_RANGE_CLOEXEC) != 0) {
-      for (int fd = 3, end = static_cast<int>(::sysconf(_SC_OPEN_MAX)); fd < end; ++fd) ::fcntl(fd, F_SETFD, FD_CLOEXEC);
+      for (int fd = 3, end = static_cast<int>(::sysconf(_SC_OPEN_MAX)); fd < end; ++fd)
+        ::fcntl(fd, F_SETFD, FD_CLOEXEC);
     }
     if (spec.inherited_fd >= 0) ::fcntl(spec.inherited_fd, F_SETFD, 0);
     ::signal(SIGPIPE, SIG_DFL);
@@ -87,7 +88,8 @@ ChildProcess ChildProcess::spawn(const SpawnSpec& spec) {
   launcher.env = environment_pointers.data();
   if (spec.inherited_fd >= 0) launcher.fd_whitelist.push_back(spec.inherited_fd);
   boost::system::error_code error;
-  auto child = launcher(context.get_executor(), error, process::filesystem::path(spec.path), argv.data(), RankSetup{spec, ::getpid()});
+  auto child = launcher(context.get_executor(), error, process::filesystem::path(spec.path), argv.data(),
+                        RankSetup{spec, ::getpid()});
   if (error) {
     if (launcher.pid > 0) ::waitpid(launcher.pid, nullptr, 0);
     throw Error("cannot start '{}': {}", spec.path, error.message());

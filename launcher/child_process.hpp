@@ -19,7 +19,7 @@ struct SpawnSpec {
   std::string path;
   std::vector<std::string> argv;
   std::vector<std::pair<std::string, std::string>> environment;  // added to, or replacing in, our own
-  int stderr_fd = -1;   // becomes descriptor 2; -1 = inherited
+  int stderr_fd = -1;  // becomes descriptor 2; -1 = inherited
   int inherited_fd = -1;  // the only descriptor above 2 that the child keeps
   sigset_t signal_mask{};
 };

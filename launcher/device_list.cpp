@@ -36,7 +36,8 @@ int count_visible_gpus(const Environment& environment) {
   // An ordinal that does not exist ends the list; without NVML nobody can tell.
   const int installed = count_installed_gpus(environment);
   if (installed == 0) return static_cast<int>(tokens.size());
-  const auto missing = std::find_if(tokens.begin(), tokens.end(), [&](const auto& token) { return *parse_python_int(token) >= installed; });
+  const auto missing = std::find_if(tokens.begin(), tokens.end(),
+                                    [&](const auto& token) { return *parse_python_int(token) >= installed; });
   return static_cast<int>(missing - tokens.begin());
 }
 
@@ -84,7 +85,8 @@ int count_local_ranks(const std::string& text, const Environment& environment) {
     const size_t devices = list ? device_tokens(*list).size() : 0;
     if (devices > 0 && static_cast<size_t>(*number) > devices) {
       throw UsageError(
-          "--nproc-per-node={} but CUDA_VISIBLE_DEVICES={} names {} device{}: start at most {}, widen the list, or set it to the "
+          "--nproc-per-node={} but CUDA_VISIBLE_DEVICES={} names {} device{}: start at most {}, widen the list, or set "
+          "it to the "
           "empty string to train on the CPU",
           *number, *list, devices, devices == 1 ? "" : "s", devices);
     }

@@ -13,8 +13,11 @@ struct Meaning {
   const char* text;
 };
 
-constexpr Meaning kWorkerCodes[] = {
-    {1, "training error"}, {2, "wrong options or configuration"}, {3, "out of memory"}, {4, "rendezvous or port"}, {5, "data"}};
+constexpr Meaning kWorkerCodes[] = {{1, "training error"},
+                                    {2, "wrong options or configuration"},
+                                    {3, "out of memory"},
+                                    {4, "rendezvous or port"},
+                                    {5, "data"}};
 
 constexpr Meaning kCodes[] = {
     {2, "usually wrong options, or a script that does not exist"},
@@ -61,7 +64,8 @@ std::string signal_name(int signo) {
 std::string describe(const ExitStatus& status, bool is_vla_worker) {
   if (status.signo != 0) return with_meaning("signal " + signal_name(status.signo), kSignals, status.signo);
   const std::string code = fmt::format("exit code {}", status.code);
-  return is_vla_worker && status.code <= 5 ? with_meaning(code, kWorkerCodes, status.code) : with_meaning(code, kCodes, status.code);
+  return is_vla_worker && status.code <= 5 ? with_meaning(code, kWorkerCodes, status.code)
+                                           : with_meaning(code, kCodes, status.code);
 }
 
 }  // namespace cxxrun

@@ -8,7 +8,7 @@
 namespace cxxrun {
 
 struct ExitStatus {
-  int code = 0;    // exit code, when signo is 0
+  int code = 0;  // exit code, when signo is 0
   int signo = 0;  // the signal that killed it
 
   static ExitStatus from_wait(int status) {

@@ -22,7 +22,7 @@ struct RankOutcome {
   bool killed_by_us = false;
   std::optional<int64_t> last_step = {};
   std::vector<std::string> last_lines = {};  // of its stderr
-  std::string message = {};                  // from its error file
+  std::string message = {};  // from its error file
 };
 
 struct JobOutcome {

@@ -32,7 +32,8 @@ class Guardian {
     while (!status_) loop_.run_once();
     end_leftovers();
     if (status_->signo != 0) {
-      fmt::print(stderr, "cxxrun: its supervisor (pid {}) was ended by {}; all ranks were ended with it\n", pid_, signal_name(status_->signo));
+      fmt::print(stderr, "cxxrun: its supervisor (pid {}) was ended by {}; all ranks were ended with it\n", pid_,
+                 signal_name(status_->signo));
     }
     return status_->shell_code();
   }
@@ -95,7 +96,8 @@ class Guardian {
       orphans_.signal_all(SIGKILL);
       loop_.run_once();  // what the next generation leaves is ours when its SIGCHLD is
     }
-    if (gave_up) fmt::print(stderr, "cxxrun: SIGKILL has no effect on {}; leaving it to the kernel\n", orphans_.describe());
+    if (gave_up)
+      fmt::print(stderr, "cxxrun: SIGKILL has no effect on {}; leaving it to the kernel\n", orphans_.describe());
   }
 
   SignalSource& signals_;

@@ -12,7 +12,7 @@
 namespace cxxrun {
 
 // Messages between the two: verb and number.
-inline constexpr char kSignal[] = "signal";             // to the supervisor
+inline constexpr char kSignal[] = "signal";  // to the supervisor
 inline constexpr char kRankStarted[] = "rank_started";  // to the guardian; its pid, which is its session's as well
 inline constexpr char kRankEnded[] = "rank_ended";
 

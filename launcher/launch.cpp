@@ -49,7 +49,8 @@ LaunchPlan make_plan(LauncherOptions options) {
   LaunchPlan plan{.options = std::move(options), .program = {}, .defaults = {}};
   plan.local_ranks = count_local_ranks(plan.options.nproc_per_node, environment_variable);
   plan.program = resolve_program(plan.options, environment_variable, own_folder());
-  plan.launch_time = std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
+  plan.launch_time =
+      std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
   plan.defaults = default_variables(plan.local_ranks, count_usable_cpus(), environment_variable);
   return plan;
 }
@@ -71,7 +72,9 @@ int run(const std::vector<std::string>& args) {
     return 0;
   }
   const ErrorFolder errors;
-  return run_guarded([&](ControlChannel guardian, SignalSource& signals) { return supervise(plan, errors.path(), std::move(guardian), signals); });
+  return run_guarded([&](ControlChannel guardian, SignalSource& signals) {
+    return supervise(plan, errors.path(), std::move(guardian), signals);
+  });
 }
 
 }  // namespace

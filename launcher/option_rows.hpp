@@ -11,9 +11,9 @@ namespace cxxrun {
 struct OptionSpec {
   enum class Kind { kFlag, kText, kInteger, kNumber };
   enum class Origin {
-    kTorchrun,     // torchrun's, and cxxrun's
+    kTorchrun,  // torchrun's, and cxxrun's
     kUnsupported,  // known to torchrun only: refused by name
-    kOwn,          // cxxrun's only: no abbreviations and no PET_ variable, so torchrun's rules stay as they are
+    kOwn,  // cxxrun's only: no abbreviations and no PET_ variable, so torchrun's rules stay as they are
   };
 
   std::string_view name;  // with dashes; the spelling with underscores is an alias

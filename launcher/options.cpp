@@ -1,100 +1,26 @@
 #include "launcher/options.hpp"
 
 #include <algorithm>
-#include <charconv>
+#include <cctype>
 #include <random>
-#include <regex>
 #include <sstream>
-
-#include <boost/program_options.hpp>
 
 #include "common/error.hpp"
 #include "launcher/argument_splitter.hpp"
-#include "launcher/option_rows.hpp"
+#include "launcher/option_values.hpp"
 
 namespace po = boost::program_options;
 
 namespace cxxrun {
 namespace {
 
-using Kind = OptionSpec::Kind;
-using Origin = OptionSpec::Origin;
-
 constexpr int kDefaultPort = 29500;
-
-po::options_description describe_options(const char* caption, Origin origin) {
-  po::options_description description(caption, 120, 60);
-  for (const OptionSpec& spec : option_specs()) {
-    if (spec.origin != origin) continue;
-    const std::string fallback(spec.fallback);
-    std::string names(spec.name);
-    if (spec.letter) names += std::string(",") + spec.letter;
-    const po::value_semantic* semantic = nullptr;
-    if (spec.kind == Kind::kFlag) {
-      semantic = po::bool_switch();
-    } else if (spec.kind == Kind::kInteger) {
-      auto* value = po::value<int>()->value_name("N");
-      semantic = fallback.empty() ? value : value->default_value(std::stoi(fallback));
-    } else if (spec.kind == Kind::kNumber) {
-      auto* value = po::value<double>()->value_name("S");
-      semantic = fallback.empty() ? value : value->default_value(std::stod(fallback), fallback);
-    } else {
-      auto* value = po::value<std::string>()->value_name("X");
-      semantic = fallback.empty() ? value : value->default_value(fallback);
-    }
-    description.add_options()(names.c_str(), semantic, std::string(spec.help).c_str());
-  }
-  return description;
-}
-
-po::options_description all_options() {
-  po::options_description all;
-  all.add(describe_options("torchrun's options (each also with underscores)", Origin::kTorchrun));
-  all.add(describe_options("cxxrun's own options", Origin::kOwn));
-  return all;
-}
-
-int integer(const std::string& text, const std::string& name) {
-  const auto value = parse_python_int(text);
-  if (!value) throw UsageError("{}: '{}' is not an integer", name, text);
-  return *value;
-}
-
-// The first source to name an option wins, so sources are stored in order of precedence.
-void store(po::variables_map& values, const po::options_description& description, const OptionSpec& spec, std::string text,
-           const std::string& source) {
-  if (spec.kind == Kind::kInteger) text = std::to_string(integer(text, source));
-  po::parsed_options parsed(&description);
-  parsed.options.emplace_back(std::string(spec.name), std::vector<std::string>{text});
-  try {
-    po::store(parsed, values);
-  } catch (const po::error& error) {
-    throw UsageError("{}: {}", source, error.what());
-  }
-}
-
-po::variables_map read_values(const SplitArguments& split, const Environment& environment) {
-  const po::options_description description = all_options();
-  po::variables_map values;
-  for (auto option = split.options.rbegin(); option != split.options.rend(); ++option) {  // the last one given wins
-    store(values, description, *option->first, option->second, "--" + std::string(option->first->name));
-  }
-  for (const OptionSpec& spec : option_specs()) {
-    const std::string variable = spec.variable();
-    const auto text = variable.empty() ? std::nullopt : environment(variable);
-    if (!text) continue;
-    if (spec.origin == Origin::kUnsupported) throw UsageError("cxxrun does not support {} (--{}); unset it", variable, spec.name);
-    store(values, description, spec, spec.kind == Kind::kFlag ? std::to_string(integer(*text, variable) != 0) : *text, variable);
-  }
-  po::store(po::parsed_options(&description), values);  // the defaults
-  return values;
-}
 
 void read_nodes(LauncherOptions& options, const std::string& text) {
   const size_t colon = text.find(':');
   if (colon != text.rfind(':')) throw UsageError("--nnodes={} is not N or MIN:MAX", text);
-  options.min_nodes = integer(text.substr(0, colon), "--nnodes");
-  options.max_nodes = colon == text.npos ? options.min_nodes : integer(text.substr(colon + 1), "--nnodes");
+  options.min_nodes = required_int(text.substr(0, colon), "--nnodes");
+  options.max_nodes = colon == text.npos ? options.min_nodes : required_int(text.substr(colon + 1), "--nnodes");
   if (options.min_nodes < 1 || options.max_nodes < options.min_nodes) {
     throw UsageError("--nnodes={}: the minimum must be at least 1 and at most the maximum", text);
   }
@@ -107,15 +33,24 @@ int checked_port(int port, const std::string& source) {
 
 // HOST, HOST:PORT, [v6] or [v6]:PORT.
 void read_endpoint(LauncherOptions& options, const std::string& endpoint, bool port_required) {
-  static const std::regex kPattern(R"((?:\[([\w.:]+)\]|([\w.-]+))(?::([0-9]{1,5}))?)");
-  std::smatch match;
-  if (!std::regex_match(endpoint, match, kPattern)) throw UsageError("--rdzv-endpoint={} is not HOST:PORT", endpoint);
-  options.master_addr = match[1].matched ? match[1] : match[2];
-  if (match[3].matched) {
-    options.master_port = checked_port(std::stoi(match[3]), "the port of --rdzv-endpoint");
-  } else if (port_required) {
-    throw UsageError("--rdzv-endpoint={}: the port is missing; write HOST:PORT", endpoint);
+  static constexpr char kHostCharacters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-";
+  const bool bracketed = endpoint.starts_with('[');
+  const size_t host_end = bracketed ? endpoint.find(']') : std::min(endpoint.find(':'), endpoint.size());
+  std::string host, rest;
+  if (host_end != endpoint.npos) {
+    host = endpoint.substr(bracketed, host_end - bracketed);
+    rest = endpoint.substr(host_end + bracketed);
   }
+  const bool good_host = bracketed ? host.find_first_not_of("0123456789abcdefABCDEF:.") == host.npos
+                                   : host.find_first_not_of(kHostCharacters) == host.npos;
+  const auto port = rest.size() > 1 && std::isdigit(static_cast<unsigned char>(rest[1]))
+                        ? parse_python_int(rest.substr(1))
+                        : std::nullopt;
+  if (host.empty() || !good_host || (!rest.empty() && (rest[0] != ':' || !port)))
+    throw UsageError("--rdzv-endpoint={} is not HOST:PORT", endpoint);
+  if (!port && port_required) throw UsageError("--rdzv-endpoint={}: the port is missing; write HOST:PORT", endpoint);
+  options.master_addr = host;
+  if (port) options.master_port = checked_port(*port, "the port of --rdzv-endpoint");
 }
 
 std::string random_id() {
@@ -127,13 +62,17 @@ void read_meeting_point(LauncherOptions& options, const po::variables_map& value
   const bool one_node = options.max_nodes == 1;
   const bool standalone = values["standalone"].as<bool>();
   const std::string backend = standalone ? "c10d" : values["rdzv-backend"].as<std::string>();
-  const std::string endpoint = values.count("rdzv-endpoint") && !standalone ? values["rdzv-endpoint"].as<std::string>() : "";
-  if (standalone && !one_node) throw UsageError("--standalone is for one machine, but --nnodes asks for {}", options.max_nodes);
+  const std::string endpoint =
+      values.count("rdzv-endpoint") && !standalone ? values["rdzv-endpoint"].as<std::string>() : "";
+  if (standalone && !one_node)
+    throw UsageError("--standalone is for one machine, but --nnodes asks for {}", options.max_nodes);
   if (backend != "static" && backend != "c10d") {
     throw UsageError("cxxrun does not support --rdzv-backend={} (known: static, and c10d on one machine)", backend);
   }
   if (backend == "c10d" && !one_node) {
-    throw UsageError("cxxrun does not support --rdzv-backend=c10d on several machines; use static with --node-rank and --master-addr");
+    throw UsageError(
+        "cxxrun does not support --rdzv-backend=c10d on several machines; use static with --node-rank and "
+        "--master-addr");
   }
 
   if (!endpoint.empty()) {
@@ -152,42 +91,36 @@ void read_meeting_point(LauncherOptions& options, const po::variables_map& value
     }
   }
   options.port_is_hard = options.master_port != 0;
-  if (!one_node && options.master_port == 0) throw UsageError("several machines need a port that all of them know, not 0");
+  if (!one_node && options.master_port == 0)
+    throw UsageError("several machines need a port that all of them know, not 0");
 }
 
 }  // namespace
 
-std::optional<int> parse_python_int(const std::string& text) {
-  static const std::regex kPattern(R"(\s*([+-]?)([0-9]+(?:_[0-9]+)*)\s*)");
-  std::smatch match;
-  if (!std::regex_match(text, match, kPattern)) return std::nullopt;
-  std::string digits = match[2];
-  std::erase(digits, '_');
-  int value = 0;
-  if (std::from_chars(digits.data(), digits.data() + digits.size(), value).ec != std::errc()) return std::nullopt;
-  return match[1] == "-" ? -value : value;
-}
-
 LauncherOptions parse_options(const std::vector<std::string>& args, const Environment& environment) {
   const SplitArguments split = split_arguments(args);
-  const po::variables_map values = read_values(split, environment);
   LauncherOptions options;
-  options.help = values["help"].as<bool>();
-  options.version = values["version"].as<bool>();
+  for (const auto& [spec, value] : split.options) {
+    options.help |= spec->name == "help";
+    options.version |= spec->name == "version";
+  }
   if (options.help || options.version) return options;
+  const po::variables_map values = read_option_values(split, environment);
 
   options.dry_run = values["dry-run"].as<bool>();
   options.nproc_per_node = values["nproc-per-node"].as<std::string>();
   read_nodes(options, values["nnodes"].as<std::string>());
   if (options.max_nodes > 1) options.node_rank = values["node-rank"].as<int>();
   if (options.node_rank < 0 || options.node_rank >= options.max_nodes) {
-    throw UsageError("--node-rank={} must be from 0 to {}: --nnodes is {}", options.node_rank, options.max_nodes - 1, options.max_nodes);
+    throw UsageError("--node-rank={} must be from 0 to {}: --nnodes is {}", options.node_rank, options.max_nodes - 1,
+                     options.max_nodes);
   }
   read_meeting_point(options, values, environment);
 
   options.run_id = values["rdzv-id"].as<std::string>();
   const bool id_given = !values["rdzv-id"].defaulted();
-  if (options.run_id.empty() || (!id_given && options.max_nodes == 1 && !options.port_is_hard)) options.run_id = random_id();
+  if (options.run_id.empty() || (!id_given && options.max_nodes == 1 && !options.port_is_hard))
+    options.run_id = random_id();
   options.role = values["role"].as<std::string>();
 
   const std::string store = values["agent-store"].as<std::string>();
@@ -201,9 +134,10 @@ LauncherOptions parse_options(const std::vector<std::string>& args, const Enviro
   if (values.count("shutdown-timeout")) {
     timeout = values["shutdown-timeout"].as<double>();
   } else if (const auto text = environment("TORCH_ELASTIC_SHUTDOWN_TIMEOUT")) {
-    timeout = integer(*text, "TORCH_ELASTIC_SHUTDOWN_TIMEOUT");
+    timeout = required_int(*text, "TORCH_ELASTIC_SHUTDOWN_TIMEOUT");
   }
-  if (!(timeout >= 0 && timeout < 1e6)) throw UsageError("--shutdown-timeout={} must be a number of seconds of at least 0", timeout);
+  if (!(timeout >= 0 && timeout < 1e6))
+    throw UsageError("--shutdown-timeout={} must be a number of seconds of at least 0", timeout);
   options.shutdown_timeout = std::chrono::milliseconds(static_cast<int64_t>(timeout * 1000));
   options.torchrun_exit_codes = values["torchrun-exit-codes"].as<bool>();
 
@@ -223,11 +157,14 @@ std::string help_text() {
           "PROGRAM is a native executable or a Python script. Examples:\n"
           "  cxxrun --nproc_per_node=2 vla_worker --config configs/act_demo.yaml\n"
           "  cxxrun --nproc_per_node=gpu --max_restarts=3 train.py --lr 1e-4\n"
-          "  cxxrun --nnodes=2 --node_rank=0 --master_addr=10.0.0.1 --nproc_per_node=8 train.py     (and node_rank=1 on the other)\n"
-          "  cxxrun --dry-run --nproc_per_node=2 train.py                                           (show what would be started)\n\n"
-       << all_options()
+          "  cxxrun --nnodes=2 --node_rank=0 --master_addr=10.0.0.1 --nproc_per_node=8 train.py     (and node_rank=1 "
+          "on the other)\n"
+          "  cxxrun --dry-run --nproc_per_node=2 train.py                                           (show what would "
+          "be started)\n\n"
+       << option_descriptions()
        << "\nEvery option of torchrun can also come from PET_<NAME>, for example PET_NPROC_PER_NODE=2.\n"
-          "Exit code: 0 if all ranks return 0, else that of the rank that failed first (128+n for signal n); 128+n when cxxrun is\n"
+          "Exit code: 0 if all ranks return 0, else that of the rank that failed first (128+n for signal n); 128+n "
+          "when cxxrun is\n"
           "stopped by signal n; 2 for wrong usage.\n";
   return text.str();
 }

@@ -21,7 +21,7 @@ struct LauncherOptions {
   int node_rank = 0;
 
   std::string master_addr = "127.0.0.1";
-  int master_port = 0;        // 0 = any free one
+  int master_port = 0;  // 0 = any free one
   bool port_is_hard = false;  // the user named it: it is this one or none
   std::string run_id = "none";
   std::string role = "default";

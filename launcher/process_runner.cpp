@@ -9,7 +9,8 @@
 
 namespace cxxrun {
 
-ProcessRunner::ProcessRunner(EventLoop& loop, StderrRelay& relay, ControlChannel& guardian, std::string program, const sigset_t& signal_mask)
+ProcessRunner::ProcessRunner(EventLoop& loop, StderrRelay& relay, ControlChannel& guardian, std::string program,
+                             const sigset_t& signal_mask)
     : loop_(loop), relay_(relay), guardian_(guardian), program_(std::move(program)), signal_mask_(signal_mask) {}
 
 ProcessRunner::~ProcessRunner() {
@@ -23,10 +24,16 @@ void ProcessRunner::start(const std::vector<RankPlan>& plans) {
 }
 
 void ProcessRunner::start(const RankPlan& plan) {
-  if (!plan.error_file.empty()) std::filesystem::create_directories(std::filesystem::path(plan.error_file).parent_path());
+  if (!plan.error_file.empty())
+    std::filesystem::create_directories(std::filesystem::path(plan.error_file).parent_path());
   auto [control, rank_end] = ControlChannel::make_pair();
   const UniqueFd stderr_end = relay_.open(plan.local_rank);
-  SpawnSpec spec{.path = program_, .argv = plan.argv, .environment = plan.environment, .stderr_fd = stderr_end.get(), .inherited_fd = rank_end.get(), .signal_mask = signal_mask_};
+  SpawnSpec spec{.path = program_,
+                 .argv = plan.argv,
+                 .environment = plan.environment,
+                 .stderr_fd = stderr_end.get(),
+                 .inherited_fd = rank_end.get(),
+                 .signal_mask = signal_mask_};
   spec.environment.emplace_back(kControlFdVariable, std::to_string(rank_end.get()));
   ChildProcess process = ChildProcess::spawn(spec);
   const pid_t pid = process.pid();
@@ -51,7 +58,8 @@ void ProcessRunner::close_control(Rank& rank) {
 std::vector<RankExit> ProcessRunner::take_exits() {
   std::vector<RankExit> exits;
   while (const auto pid = orphans_.next_ended()) {
-    const auto rank = std::find_if(ranks_.begin(), ranks_.end(), [&](const auto& entry) { return entry.second.process.pid() == *pid; });
+    const auto rank = std::find_if(ranks_.begin(), ranks_.end(),
+                                   [&](const auto& entry) { return entry.second.process.pid() == *pid; });
     if (rank == ranks_.end()) {
       orphans_.reap(*pid);
       continue;

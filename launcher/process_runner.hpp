@@ -15,7 +15,8 @@ namespace cxxrun {
 
 class ProcessRunner : public ChildRunner {
  public:
-  ProcessRunner(EventLoop& loop, StderrRelay& relay, ControlChannel& guardian, std::string program, const sigset_t& signal_mask);
+  ProcessRunner(EventLoop& loop, StderrRelay& relay, ControlChannel& guardian, std::string program,
+                const sigset_t& signal_mask);
   ~ProcessRunner() override;
 
   void start(const std::vector<RankPlan>& plans) override;

@@ -38,7 +38,9 @@ bool runs_directly(const std::string& path) {
   char head[128] = {};
   std::ifstream(path, std::ios::binary).read(head, sizeof head - 1);
   const std::string text(head);
-  if (text.starts_with("\x7f" "ELF")) return true;
+  if (text.starts_with("\x7f"
+                       "ELF"))
+    return true;
   return text.starts_with("#!") && is_executable(path) && text.substr(0, text.find('\n')).find("python") == text.npos;
 }
 
@@ -54,7 +56,8 @@ std::string python(const Environment& environment) {
   throw Error("no python3 in PATH to run Python code with: set PYTHON_EXEC, or name a native executable");
 }
 
-std::string find_program(const LauncherOptions& options, const Environment& environment, const std::string& launcher_folder) {
+std::string find_program(const LauncherOptions& options, const Environment& environment,
+                         const std::string& launcher_folder) {
   const std::string& name = options.program;
   if (is_file(name)) return name;
   if (const std::string found = find_in_path(name, environment); !found.empty()) return found;
@@ -62,13 +65,14 @@ std::string find_program(const LauncherOptions& options, const Environment& envi
   if (name.find('/') == name.npos && is_executable(beside)) return beside;
   std::error_code ignored;
   if (fs::is_directory(name, ignored)) throw Error("program '{}' is a folder", name);
-  throw Error("program '{}' not found: it is no file here ({}), not in PATH and not in {}", name, fs::current_path(ignored).string(),
-              launcher_folder);
+  throw Error("program '{}' not found: it is no file here ({}), not in PATH and not in {}", name,
+              fs::current_path(ignored).string(), launcher_folder);
 }
 
 }  // namespace
 
-ResolvedProgram resolve_program(const LauncherOptions& options, const Environment& environment, const std::string& launcher_folder) {
+ResolvedProgram resolve_program(const LauncherOptions& options, const Environment& environment,
+                                const std::string& launcher_folder) {
   if (options.module) {
     const std::string interpreter = python(environment);
     return {interpreter, {interpreter, "-u", "-m", options.program}};

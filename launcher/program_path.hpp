@@ -11,12 +11,13 @@
 namespace cxxrun {
 
 struct ResolvedProgram {
-  std::string path;                     // what execve gets
+  std::string path;  // what execve gets
   std::vector<std::string> leading_args;  // what stands before the user's arguments, argv[0] included
-  size_t macro_start = 1;               // leading_args from here on are arguments: macros are replaced in them
+  size_t macro_start = 1;  // leading_args from here on are arguments: macros are replaced in them
 };
 
-ResolvedProgram resolve_program(const LauncherOptions& options, const Environment& environment, const std::string& launcher_folder);
+ResolvedProgram resolve_program(const LauncherOptions& options, const Environment& environment,
+                                const std::string& launcher_folder);
 
 // The folder that the running executable is in.
 std::string own_folder();

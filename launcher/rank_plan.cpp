@@ -32,7 +32,8 @@ std::string substitute_macros(const std::string& text, int local_rank) {
   return result;
 }
 
-std::vector<std::pair<std::string, std::string>> default_variables(int local_ranks, int usable_cpus, const Environment& environment) {
+std::vector<std::pair<std::string, std::string>> default_variables(int local_ranks, int usable_cpus,
+                                                                   const Environment& environment) {
   std::vector<std::pair<std::string, std::string>> defaults;
   if (local_ranks > 1 && !environment("OMP_NUM_THREADS")) {
     defaults.emplace_back("OMP_NUM_THREADS", std::to_string(std::max(1, usable_cpus / local_ranks)));
@@ -41,7 +42,8 @@ std::vector<std::pair<std::string, std::string>> default_variables(int local_ran
   return defaults;
 }
 
-std::vector<RankPlan> plan_ranks(const LaunchPlan& launch, const RendezvousResult& meeting, int attempt, const std::string& error_folder) {
+std::vector<RankPlan> plan_ranks(const LaunchPlan& launch, const RendezvousResult& meeting, int attempt,
+                                 const std::string& error_folder) {
   std::vector<RankPlan> plans;
   for (int local_rank = 0; local_rank < launch.local_ranks; ++local_rank) {
     RankPlan plan{.rank = static_cast<int>(meeting.base_global_rank) + local_rank, .local_rank = local_rank};
@@ -50,7 +52,8 @@ std::vector<RankPlan> plan_ranks(const LaunchPlan& launch, const RendezvousResul
     for (size_t i = 0; i < leading.size(); ++i) {
       plan.argv.push_back(i < launch.program.macro_start ? leading[i] : substitute_macros(leading[i], local_rank));
     }
-    for (const std::string& argument : launch.options.program_args) plan.argv.push_back(substitute_macros(argument, local_rank));
+    for (const std::string& argument : launch.options.program_args)
+      plan.argv.push_back(substitute_macros(argument, local_rank));
 
     plan.environment = {
         {"LOCAL_RANK", std::to_string(local_rank)},

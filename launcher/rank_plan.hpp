@@ -32,9 +32,11 @@ struct RankPlan {
 };
 
 // OMP_NUM_THREADS (the usable CPUs divided by the ranks, if there are several) and TORCH_NCCL_ASYNC_ERROR_HANDLING.
-std::vector<std::pair<std::string, std::string>> default_variables(int local_ranks, int usable_cpus, const Environment& environment);
+std::vector<std::pair<std::string, std::string>> default_variables(int local_ranks, int usable_cpus,
+                                                                   const Environment& environment);
 
-std::vector<RankPlan> plan_ranks(const LaunchPlan& launch, const RendezvousResult& meeting, int attempt, const std::string& error_folder);
+std::vector<RankPlan> plan_ranks(const LaunchPlan& launch, const RendezvousResult& meeting, int attempt,
+                                 const std::string& error_folder);
 
 // Python's Template.safe_substitute(local_rank=N): $local_rank and ${local_rank}, $$ for $, everything else untouched.
 std::string substitute_macros(const std::string& argument, int local_rank);

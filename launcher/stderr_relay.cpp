@@ -14,7 +14,7 @@ namespace {
 constexpr size_t kPipeSize = 1 << 16;
 constexpr size_t kTailBytes = 1 << 14;
 constexpr size_t kPendingLimit = 1 << 20;
-constexpr int kDrainMilliseconds = 2000;
+constexpr int kDrainMilliseconds = 1000;
 
 // O_NONBLOCK belongs to the open file, which our parent shares; opening it again gives one of our own. That works for pipes
 // and terminals. Regular files never block, and a second one would have a position of its own.
@@ -132,7 +132,10 @@ void StderrRelay::drain() {
   }
   flush();
   pollfd target{.fd = target_, .events = POLLOUT, .revents = 0};
-  while (!pending_.empty() && ::poll(&target, 1, kDrainMilliseconds) == 1) flush();
+  while (!pending_.empty() && !stalled_) {
+    stalled_ = ::poll(&target, 1, kDrainMilliseconds) != 1;
+    flush();
+  }
 }
 
 std::vector<std::string> StderrRelay::last_lines(int rank, size_t count) const {

@@ -46,6 +46,7 @@ class StderrRelay {
   int target_;
   bool waiting_ = false;  // for the target to take more
   bool paused_ = false;
+  bool stalled_ = false;  // whoever reads our stderr has been waited for long enough
   std::string pending_;
   std::map<int, Source> sources_;
 };

@@ -83,12 +83,18 @@ int supervise(const LaunchPlan& plan, const std::string& error_folder, ControlCh
 
   RendezvousOptions meeting = rendezvous_options(plan);
   meeting.log = log;
-  WatchedRendezvous rendezvous(loop, make_rendezvous(plan.options.max_nodes == 1 ? "single_node" : "static", std::move(meeting)));
+  WatchedRendezvous rendezvous(
+      loop, make_rendezvous(plan.options.max_nodes == 1 ? "single_node" : "static", std::move(meeting)));
   ProcessRunner runner(loop, relay, guardian, plan.program.path, signals.original_mask());
   Supervisor* events = nullptr;
   LoopClock clock(loop, [&](Event event) { events->on_timer(event); });
   Supervisor supervisor(plan, error_folder,
-                        {.rendezvous = rendezvous, .runner = runner, .clock = clock, .log = log, .cancel_fd = guardian.fd(), .oom_kills = cgroup_oom_kills});
+                        {.rendezvous = rendezvous,
+                         .runner = runner,
+                         .clock = clock,
+                         .log = log,
+                         .cancel_fd = guardian.fd(),
+                         .oom_kills = cgroup_oom_kills});
   events = &supervisor;
 
   SignalTally tally;

@@ -71,8 +71,9 @@ void Supervisor::carry_out(Action action) {
       return;
     case Action::kJoin:
       ++attempt_;
-      world_.log(fmt::format("rank {} failed ({}): starting all ranks again, restart {} of {}", ranks_[*culprit_].outcome.rank,
-                             describe(*ranks_[*culprit_].outcome.status), attempt_, plan_.options.max_restarts));
+      world_.log(fmt::format("rank {} failed ({}): starting all ranks again, restart {} of {}",
+                             ranks_[*culprit_].outcome.rank, describe(*ranks_[*culprit_].outcome.status), attempt_,
+                             plan_.options.max_restarts));
       return join();
     case Action::kStartRanks:
       return start_ranks();
@@ -102,7 +103,8 @@ void Supervisor::carry_out(Action action) {
     case Action::kWarnStragglers:
       return warn_stragglers();
     case Action::kGiveUp:
-      world_.log(fmt::format("SIGKILL has no effect on {}; leaving it to the kernel", world_.runner.describe_leftovers()));
+      world_.log(
+          fmt::format("SIGKILL has no effect on {}; leaving it to the kernel", world_.runner.describe_leftovers()));
       [[fallthrough]];
     case Action::kFinish:
       return finish();
@@ -117,7 +119,8 @@ void Supervisor::join() {
 }
 
 void Supervisor::start_ranks() {
-  for (const Event event : {Event::kGraceExpired, Event::kSweepExpired, Event::kKillExpired}) world_.clock.disarm(event);
+  for (const Event event : {Event::kGraceExpired, Event::kSweepExpired, Event::kKillExpired})
+    world_.clock.disarm(event);
   culprit_.reset();
   killing_leftovers_ = false;
   oom_kills_at_start_ = world_.oom_kills();
@@ -127,7 +130,8 @@ void Supervisor::start_ranks() {
   const std::vector<RankPlan> plans = plan_ranks(plan_, meeting_, attempt_, folder);
   world_.runner.start(plans);
   for (const RankPlan& plan : plans) {
-    ranks_.push_back({plan, {.rank = plan.rank, .local_rank = plan.local_rank, .pid = world_.runner.pid(plan.local_rank)}});
+    ranks_.push_back(
+        {plan, {.rank = plan.rank, .local_rank = plan.local_rank, .pid = world_.runner.pid(plan.local_rank)}});
   }
 }
 
@@ -159,8 +163,8 @@ void Supervisor::warn_stragglers() {
   std::vector<int> ended, running;
   for (const Rank& rank : ranks_) (rank.outcome.status ? ended : running).push_back(rank.outcome.rank);
   if (running.empty()) return;
-  world_.log(fmt::format("warning: {} ended with exit code 0 while {} still run{}", name_ranks(ended), name_ranks(running),
-                         running.size() == 1 ? "s" : ""));
+  world_.log(fmt::format("warning: {} ended with exit code 0 while {} still run{}", name_ranks(ended),
+                         name_ranks(running), running.size() == 1 ? "s" : ""));
 }
 
 void Supervisor::finish() {
@@ -195,7 +199,11 @@ int Supervisor::exit_code() const {
 std::string Supervisor::report() {
   std::string text;
   if (culprit_) {
-    JobOutcome job{.program = plan_.options.program, .ranks = {}, .culprit = *culprit_, .oom_kills = world_.oom_kills() - oom_kills_at_start_, .attempts = attempt_ + 1};
+    JobOutcome job{.program = plan_.options.program,
+                   .ranks = {},
+                   .culprit = *culprit_,
+                   .oom_kills = world_.oom_kills() - oom_kills_at_start_,
+                   .attempts = attempt_ + 1};
     for (const Rank& rank : ranks_) job.ranks.push_back(rank.outcome);
     RankOutcome& first = job.ranks[*culprit_];
     first.last_lines = world_.runner.last_stderr_lines(first.local_rank, kReportedStderrLines);
@@ -204,7 +212,8 @@ std::string Supervisor::report() {
   }
   if (peer_node_failed_) text += "cxxrun: the ranks here succeeded, but those of another node failed: see its output\n";
   if (stop_signal_ != 0) {
-    const auto killed = std::count_if(ranks_.begin(), ranks_.end(), [](const Rank& rank) { return rank.outcome.killed_by_us; });
+    const auto killed =
+        std::count_if(ranks_.begin(), ranks_.end(), [](const Rank& rank) { return rank.outcome.killed_by_us; });
     text += fmt::format("cxxrun: stopped by {} from outside{}\n", signal_name(stop_signal_),
                         killed ? fmt::format("; {} of {} ranks had to be killed", killed, ranks_.size()) : "");
   }

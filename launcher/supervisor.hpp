@@ -71,8 +71,8 @@ class Supervisor {
   SupervisorClock::TimePoint started_;
   int64_t oom_kills_at_start_ = 0;
   std::optional<size_t> culprit_;  // the first rank to fail in this attempt
-  int signal_ = 0;                 // the one being handled
-  int stop_signal_ = 0;            // the one that ended the job
+  int signal_ = 0;  // the one being handled
+  int stop_signal_ = 0;  // the one that ended the job
   bool suspended_ = false;
   bool killing_leftovers_ = false;
   bool peer_node_failed_ = false;

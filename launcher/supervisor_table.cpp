@@ -74,12 +74,17 @@ Transition transition(State state, Event event) {
 }
 
 const char* name_of(State state) {
-  static constexpr const char* kNames[] = {"Joining", "Running", "Failing", "Restarting", "Stopping", "Killing", "Sweeping", "SweepingToRestart", "Done"};
+  static constexpr const char* kNames[] = {"Joining", "Running",  "Failing",           "Restarting", "Stopping",
+                                           "Killing", "Sweeping", "SweepingToRestart", "Done"};
   return kNames[static_cast<size_t>(state)];
 }
 
 const char* name_of(Event event) {
-  static constexpr const char* kNames[] = {"Joined", "RankFailed", "RankFailedWithRestartsLeft", "AllSucceeded", "AllGone", "NothingLeft", "StopSignal", "StopAgain", "PassSignal", "GuardianLost", "GraceExpired", "SweepExpired", "KillExpired", "StragglersDue"};
+  static constexpr const char* kNames[] = {"Joined",       "RankFailed",   "RankFailedWithRestartsLeft",
+                                           "AllSucceeded", "AllGone",      "NothingLeft",
+                                           "StopSignal",   "StopAgain",    "PassSignal",
+                                           "GuardianLost", "GraceExpired", "SweepExpired",
+                                           "KillExpired",  "StragglersDue"};
   return kNames[static_cast<size_t>(event)];
 }
 

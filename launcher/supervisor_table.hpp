@@ -8,13 +8,13 @@
 namespace cxxrun {
 
 enum class State : uint8_t {
-  kJoining,            // waiting for the other nodes; no rank runs
+  kJoining,  // waiting for the other nodes; no rank runs
   kRunning,
-  kFailing,            // a rank failed, its peers are being ended; the job is over
-  kRestarting,         // the same, with restarts left
-  kStopping,           // a signal asked for the end; ranks have their grace
-  kKilling,            // no grace any more
-  kSweeping,           // all ranks are gone; what they left behind is being ended
+  kFailing,  // a rank failed, its peers are being ended; the job is over
+  kRestarting,  // the same, with restarts left
+  kStopping,  // a signal asked for the end; ranks have their grace
+  kKilling,  // no grace any more
+  kSweeping,  // all ranks are gone; what they left behind is being ended
   kSweepingToRestart,
   kDone,
 };
@@ -24,15 +24,15 @@ enum class Event : uint8_t {
   kRankFailed,
   kRankFailedWithRestartsLeft,
   kAllSucceeded,
-  kAllGone,        // every rank of the attempt has ended, however
-  kNothingLeft,    // and so have their descendants
-  kStopSignal,     // the first TERM, INT, QUIT or HUP
-  kStopAgain,      // a further one
-  kPassSignal,     // USR1, USR2, stop and continue
+  kAllGone,  // every rank of the attempt has ended, however
+  kNothingLeft,  // and so have their descendants
+  kStopSignal,  // the first TERM, INT, QUIT or HUP
+  kStopAgain,  // a further one
+  kPassSignal,  // USR1, USR2, stop and continue
   kGuardianLost,
   kGraceExpired,
-  kSweepExpired,   // leftovers had their moment
-  kKillExpired,    // SIGKILL did not help: uninterruptible sleep
+  kSweepExpired,  // leftovers had their moment
+  kKillExpired,  // SIGKILL did not help: uninterruptible sleep
   kStragglersDue,  // some ranks ended well a while ago, others still run
 };
 
@@ -40,15 +40,15 @@ enum class Action : uint8_t {
   kNone,
   kJoin,
   kStartRanks,
-  kStopPeers,       // tell survivors who failed, SIGTERM, start the grace
-  kForwardSignal,   // the signal that came, start the grace
-  kPassOn,          // the signal that came, nothing else
-  kKillRanks,       // SIGKILL, start the last wait
-  kSweep,           // SIGTERM to leftovers, start their moment
+  kStopPeers,  // tell survivors who failed, SIGTERM, start the grace
+  kForwardSignal,  // the signal that came, start the grace
+  kPassOn,  // the signal that came, nothing else
+  kKillRanks,  // SIGKILL, start the last wait
+  kSweep,  // SIGTERM to leftovers, start their moment
   kKillLeftovers,
   kWarnStragglers,
   kFinish,
-  kGiveUp,          // leave what cannot be killed, and say so
+  kGiveUp,  // leave what cannot be killed, and say so
 };
 
 struct Transition {

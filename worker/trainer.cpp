@@ -20,9 +20,6 @@ at::ScalarType scalar_type(const std::string& dtype) { return dtype == "float64"
 
 // The same initial weights on every rank and device: made on the CPU from the seed.
 std::shared_ptr<Policy> make_policy(const TrainingJob& job, const PolicyFeatures& features, at::Device device) {
-  // float32 means float32, on GPUs too.
-  at::globalContext().setAllowTF32CuBLAS(false);
-  at::globalContext().setAllowTF32CuDNN(false);
   torch::manual_seed(static_cast<uint64_t>(job.config.training.seed));
   const auto& entry = cxxrun::find_in_registry(policy_registry(), job.config.policy.type, "policy.type");
   auto policy = entry.make(job.policy, features);

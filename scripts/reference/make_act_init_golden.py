@@ -3,7 +3,7 @@
 
     python scripts/reference/make_act_init_golden.py tests/data/goldens/act
 
-Reads config.json in the folder. Each tensor: sum, sum of absolute values and first eight values, in float64.
+Reads config.json in the folder. Each tensor: sum, sum of absolute values and first eight values (0-padded), in float64.
 Made with torch 2.11.0, torchvision 0.26.0.
 """
 
@@ -25,6 +25,6 @@ torch.manual_seed(1000)
 rows = {}
 for name, tensor in ACTPolicy(ACTConfig(**config)).state_dict().items():
     flat = tensor.double().flatten()
-    rows[name] = [flat.sum().item(), flat.abs().sum().item(), *flat[:8].tolist()]
+    rows[name] = [flat.sum().item(), flat.abs().sum().item(), *(flat[:8].tolist() + [0.0] * 8)[:8]]
 text = ",\n".join(f" {json.dumps(name)}: {json.dumps(row)}" for name, row in rows.items())
 (folder / "init_seed1000.json").write_text("{\n" + text + "\n}\n")

@@ -14,7 +14,8 @@ using Strings = std::vector<std::string>;
 // "name=value …" in the order of the command line.
 std::string options_of(const SplitArguments& split) {
   std::string text;
-  for (const auto& [spec, value] : split.options) text += fmt::format("{}{}={}", text.empty() ? "" : " ", spec->name, value);
+  for (const auto& [spec, value] : split.options)
+    text += fmt::format("{}{}={}", text.empty() ? "" : " ", spec->name, value);
   return text;
 }
 

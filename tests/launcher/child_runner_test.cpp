@@ -43,7 +43,8 @@ class ChildRunnerContract : public ::testing::TestWithParam<std::function<std::u
   std::vector<RankPlan> plans() {
     std::vector<RankPlan> plans;
     for (int rank = 0; rank < 3; ++rank) {
-      plans.push_back({.rank = rank, .local_rank = rank, .argv = {"sh", "-c", "trap 'exit 3' USR2; while :; do sleep 0.01; done"}});
+      plans.push_back(
+          {.rank = rank, .local_rank = rank, .argv = {"sh", "-c", "trap 'exit 3' USR2; while :; do sleep 0.01; done"}});
     }
     return plans;
   }

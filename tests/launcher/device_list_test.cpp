@@ -24,9 +24,16 @@ Environment variables(std::map<std::string, std::string> values) {
 
 TEST(DeviceList, TokensAreOpaqueAndEndWhereCudaStops) {
   const std::pair<std::string, Strings> kCases[] = {
-      {"2,5", {"2", "5"}}, {"GPU-89,GPU-ab", {"GPU-89", "GPU-ab"}}, {"MIG-1,MIG-2", {"MIG-1", "MIG-2"}}, {" 0 , 1 ", {"0", "1"}},
-      {"", {}},            {"-1", {}},                              {"0,,1", {"0"}},                     {"0,-1,2", {"0"}},
-      {"1,1", {}},         {"NoDevFiles", {"NoDevFiles"}},
+      {"2,5", {"2", "5"}},
+      {"GPU-89,GPU-ab", {"GPU-89", "GPU-ab"}},
+      {"MIG-1,MIG-2", {"MIG-1", "MIG-2"}},
+      {" 0 , 1 ", {"0", "1"}},
+      {"", {}},
+      {"-1", {}},
+      {"0,,1", {"0"}},
+      {"0,-1,2", {"0"}},
+      {"1,1", {}},
+      {"NoDevFiles", {"NoDevFiles"}},
   };
   for (const auto& [list, tokens] : kCases) EXPECT_EQ(device_tokens(list), tokens) << list;
 }
@@ -46,7 +53,8 @@ TEST(DeviceList, GpuCountsTokensElseDevices) {
 
 TEST(DeviceList, AutoWithoutGpusIsTheUsableCpus) {
   EXPECT_EQ(count_local_ranks("auto", variables({{"CXXRUN_FAKE_GPUS", "0"}})), count_usable_cpus());
-  EXPECT_EQ(count_local_ranks("auto", variables({{"CXXRUN_FAKE_GPUS", "4"}, {"CUDA_VISIBLE_DEVICES", ""}})), count_usable_cpus());
+  EXPECT_EQ(count_local_ranks("auto", variables({{"CXXRUN_FAKE_GPUS", "4"}, {"CUDA_VISIBLE_DEVICES", ""}})),
+            count_usable_cpus());
   EXPECT_EQ(count_local_ranks("cpu", variables({})), count_usable_cpus());
 }
 
@@ -69,14 +77,19 @@ TEST(DeviceList, ANumberIsTakenUnlessAListIsShorter) {
   EXPECT_EQ(count_local_ranks("2", variables({{"CUDA_VISIBLE_DEVICES", "2,5"}})), 2);
   EXPECT_EQ(count_local_ranks("4", variables({{"CUDA_VISIBLE_DEVICES", ""}})), 4);
   EXPECT_EQ(count_local_ranks("4", variables({{"CUDA_VISIBLE_DEVICES", "-1"}})), 4);
-  const auto message = message_of<UsageError>([] { count_local_ranks("3", variables({{"CUDA_VISIBLE_DEVICES", "GPU-a,GPU-b"}})); });
-  EXPECT_THAT(message, ::testing::AllOf(::testing::HasSubstr("--nproc-per-node=3"), ::testing::HasSubstr("names 2 devices")));
+  const auto message = message_of<UsageError>([] {
+    count_local_ranks("3", variables({{"CUDA_VISIBLE_DEVICES", "GPU-a,GPU-b"}}));
+  });
+  EXPECT_THAT(message,
+              ::testing::AllOf(::testing::HasSubstr("--nproc-per-node=3"), ::testing::HasSubstr("names 2 devices")));
 }
 
 TEST(DeviceList, ImpossibleRequestsAreUsageErrors) {
-  for (const char* text : {"0", "-2", "", "two", "GPU", "xpu"}) EXPECT_THROW(count_local_ranks(text, variables({})), UsageError) << text;
+  for (const char* text : {"0", "-2", "", "two", "GPU", "xpu"})
+    EXPECT_THROW(count_local_ranks(text, variables({})), UsageError) << text;
   EXPECT_THROW(count_local_ranks("gpu", variables({{"CXXRUN_FAKE_GPUS", "0"}})), UsageError);
-  EXPECT_THROW(count_local_ranks("gpu", variables({{"CXXRUN_FAKE_GPUS", "2"}, {"CUDA_VISIBLE_DEVICES", ""}})), UsageError);
+  EXPECT_THROW(count_local_ranks("gpu", variables({{"CXXRUN_FAKE_GPUS", "2"}, {"CUDA_VISIBLE_DEVICES", ""}})),
+               UsageError);
 }
 
 }  // namespace

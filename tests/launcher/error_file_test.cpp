@@ -11,7 +11,8 @@ namespace {
 
 TEST(ErrorFile, BothSchemasGiveTheirMessageAndAnythingElseNone) {
   const std::pair<std::string, std::string> kCases[] = {
-      {R"({"message": {"message": "ValueError: no", "extraInfo": {"py_callstack": "…", "timestamp": "1"}}})", "ValueError: no"},
+      {R"({"message": {"message": "ValueError: no", "extraInfo": {"py_callstack": "…", "timestamp": "1"}}})",
+       "ValueError: no"},
       {R"({"message": "plain", "timestamp": 1})", "plain"},
       {R"({"message": "plain"})", "plain"},
       {R"({"message": {"text": "x"}})", ""},

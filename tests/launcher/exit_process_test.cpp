@@ -1,6 +1,7 @@
 // Exit codes, restarts and the report at the end.
-#include <sys/socket.h>
 #include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -12,14 +13,14 @@
 namespace cxxrun {
 namespace {
 
-using testing::Launched;
+using ::testing::AllOf;
 using testing::count;
 using testing::cxxrun_path;
+using ::testing::HasSubstr;
+using testing::Launched;
+using ::testing::Not;
 using testing::program_path;
 using testing::shell_ranks;
-using ::testing::AllOf;
-using ::testing::HasSubstr;
-using ::testing::Not;
 
 TEST(ExitCode, IsZeroWhenAllRanksAre) {
   Launched job(shell_ranks(2, "exit 0"));
@@ -56,7 +57,8 @@ TEST(ExitCode, OfWrongUsageIsTwoAndNothingStarts) {
     Launched job(shell_ranks(1, "echo started", {option}));
     EXPECT_EQ(job.wait(), 2) << option;
     EXPECT_EQ(job.out(), "") << option;
-    EXPECT_THAT(job.err(), AllOf(::testing::StartsWith("cxxrun: "), HasSubstr(std::string(option).substr(0, 5)))) << option;
+    EXPECT_THAT(job.err(), AllOf(::testing::StartsWith("cxxrun: "), HasSubstr(std::string(option).substr(0, 5))))
+        << option;
   }
 }
 
@@ -107,7 +109,10 @@ TEST(Port, ThatIsTakenIsNamedAndNothingStarts) {
 
 TEST(Restart, StartsAllRanksAgainWithANewCountAndTheSameLaunchTime) {
   const TempDir folder;
-  Launched job(shell_ranks(2, "echo attempt $TORCHELASTIC_RESTART_COUNT launch $CXXRUN_LAUNCH_TIME; [ $RANK = 0 ] && sleep 100; [ $TORCHELASTIC_RESTART_COUNT = 2 ] || exit 4; pkill -f \"$MARK\" || :", {"--max-restarts=3"}),
+  Launched job(shell_ranks(2,
+                           "echo attempt $TORCHELASTIC_RESTART_COUNT launch $CXXRUN_LAUNCH_TIME; [ $RANK = 0 ] && "
+                           "sleep 100; [ $TORCHELASTIC_RESTART_COUNT = 2 ] || exit 4; pkill -f \"$MARK\" || :",
+                           {"--max-restarts=3"}),
                {.environment = {"MARK=nothing-has-this-name"}});
   // Rank 0 would sleep for ever in the last attempt, so that one is ended from outside.
   ASSERT_TRUE(job.waits_for("attempt 2"));
@@ -115,7 +120,8 @@ TEST(Restart, StartsAllRanksAgainWithANewCountAndTheSameLaunchTime) {
   EXPECT_EQ(job.wait(), 143);
   std::string launch = job.out().substr(job.out().find("launch"));
   launch.resize(launch.find('\n'));
-  for (const char* attempt : {"attempt 0", "attempt 1", "attempt 2"}) EXPECT_GE(count(job.out(), std::string(attempt) + " " + launch), 1U) << attempt << job.out();
+  for (const char* attempt : {"attempt 0", "attempt 1", "attempt 2"})
+    EXPECT_GE(count(job.out(), std::string(attempt) + " " + launch), 1U) << attempt << job.out();
   EXPECT_THAT(job.err(), AllOf(HasSubstr("restart 1 of 3"), HasSubstr("restart 2 of 3")));
 }
 
@@ -133,22 +139,29 @@ TEST(Restart, FailsWithTheLastCulpritsCodeWhenTheyAreUsedUp) {
 
 TEST(Report, IsTheLastThingAndTellsCulpritsFromVictims) {
   // Rank 1 is the culprit; rank 0 answers its SIGTERM with noise; rank 2 fails a moment later.
-  Launched job(shell_ranks(3,
-                           "case $RANK in"
-                           " 0) trap 'echo noise >&2; exit 143' TERM; while :; do sleep 0.05; done;;"
-                           " 1) i=0; while [ $i -lt 100 ]; do i=$((i+1)); echo line $i >&2; done; echo boom >&2; exit 3;;"
-                           " 2) trap 'sleep 0.2; exit 1' TERM; while :; do sleep 0.05; done;; esac"));
+  Launched job(shell_ranks(
+      3,
+      "case $RANK in"
+      " 0) trap 'echo noise >&2; exit 143' TERM; trap '' USR1;;"
+      " 1) trap 'i=0; while [ $i -lt 100 ]; do i=$((i+1)); echo line $i >&2; done; echo boom >&2; exit 3' USR1;;"
+      " 2) trap 'sleep 0.2; exit 1' TERM; trap '' USR1;; esac; echo ready; while :; do sleep 0.05; done"));
+  ASSERT_TRUE(testing::eventually([&] { return count(job.out(), "ready") == 3; }));
+  job.send(SIGUSR1);
   EXPECT_EQ(job.wait(), 3);
   const std::string err = job.err();
   const std::string report = err.substr(err.rfind("cxxrun: sh failed"));
   EXPECT_LE(count(report, "\n"), 20U);
-  EXPECT_THAT(report, AllOf(HasSubstr("rank 1 (local rank 1"), HasSubstr("exit code 3"), HasSubstr("| boom\n"), HasSubstr("| line 100\n")));
-  EXPECT_THAT(report, AllOf(HasSubstr("rank 0: stopped by cxxrun"), HasSubstr("rank 2: stopped by cxxrun, exit code 1"), Not(HasSubstr("noise"))));
+  EXPECT_THAT(report, AllOf(HasSubstr("rank 1 (local rank 1"), HasSubstr("exit code 3"), HasSubstr("| boom\n"),
+                            HasSubstr("| line 100\n")));
+  EXPECT_THAT(report, AllOf(HasSubstr("rank 0: stopped by cxxrun"), HasSubstr("rank 2: stopped by cxxrun, exit code 1"),
+                            Not(HasSubstr("noise"))));
 }
 
 TEST(Report, QuotesTheErrorFileAndItsFolderIsGoneAfterwards) {
   const TempDir folder;
-  Launched job(shell_ranks(2, "[ $RANK = 1 ] || sleep 100; echo '{\"message\": {\"message\": \"ValueError: no wheels\", \"extraInfo\": {}}}' > $TORCHELASTIC_ERROR_FILE; exit 1"),
+  Launched job(shell_ranks(2,
+                           "[ $RANK = 1 ] || sleep 100; echo '{\"message\": {\"message\": \"ValueError: no wheels\", "
+                           "\"extraInfo\": {}}}' > $TORCHELASTIC_ERROR_FILE; exit 1"),
                {.environment = {"TMPDIR=" + folder.path().string()}});
   EXPECT_EQ(job.wait(), 1);
   EXPECT_THAT(job.err(), HasSubstr("it reports: ValueError: no wheels"));
@@ -163,9 +176,33 @@ TEST(Report, IsNotHeldUpByAChildThatKeepsStderrOpen) {
 }
 
 TEST(Report, ARankThatIgnoresTermIsKilledAfterTheGrace) {
-  Launched job(shell_ranks(2, "[ $RANK = 1 ] && exit 1; trap '' TERM; while :; do sleep 1000; done", {"--shutdown-timeout=0.5"}));
+  Launched job(shell_ranks(2, "[ $RANK = 1 ] && exit 1; trap '' TERM; while :; do sleep 1000; done",
+                           {"--shutdown-timeout=0.5"}));
   EXPECT_EQ(job.wait(), 1);
   EXPECT_TRUE(job.leaves_nothing());
+}
+
+TEST(SeveralNodes, NumberTheirRanksTogetherAndEndTogether) {
+  const auto node = [](const char* rank, int ranks, const std::string& script) {
+    // A port that is free now; with the process id so that tests that run side by side differ.
+    const std::string port = std::to_string(20000 + ::getpid() % 10000);
+    return shell_ranks(
+        ranks, script,
+        {"--nnodes=2", fmt::format("--node-rank={}", rank), "--master-addr=127.0.0.1", "--master-port=" + port});
+  };
+  const std::string print =
+      "echo rank $RANK of $WORLD_SIZE local $LOCAL_RANK of $LOCAL_WORLD_SIZE node $GROUP_RANK of $GROUP_WORLD_SIZE";
+  Launched first(node("0", 2, print)), second(node("1", 1, print));
+  EXPECT_EQ(first.wait(), 0) << first.err();
+  EXPECT_EQ(second.wait(), 0) << second.err();
+  EXPECT_THAT(first.out(), AllOf(HasSubstr("rank 0 of 3 local 0 of 2 node 0 of 2\n"),
+                                 HasSubstr("rank 1 of 3 local 1 of 2 node 0 of 2\n")));
+  EXPECT_EQ(second.out(), "rank 2 of 3 local 0 of 1 node 1 of 2\n");
+
+  Launched succeeding(node("0", 1, "exit 0")), failing(node("1", 1, "exit 5"));
+  EXPECT_EQ(failing.wait(), 5);
+  EXPECT_EQ(succeeding.wait(), 1);
+  EXPECT_THAT(succeeding.err(), HasSubstr("another node failed"));
 }
 
 TEST(Python, ScriptsAreStartedThroughTheInterpreter) {

@@ -15,9 +15,16 @@ using ::testing::Not;
 
 JobOutcome job_of(ExitStatus culprit) {
   JobOutcome job{.program = "train.py", .ranks = {}, .culprit = 1};
-  job.ranks.push_back({.rank = 4, .local_rank = 0, .pid = 100, .status = ExitStatus{.signo = SIGTERM}, .asked_to_end = true});
-  job.ranks.push_back({.rank = 5, .local_rank = 1, .pid = 101, .status = culprit, .ran_for = std::chrono::milliseconds(2150)});
-  job.ranks.push_back({.rank = 6, .local_rank = 2, .pid = 102, .status = ExitStatus{.signo = SIGKILL}, .asked_to_end = true, .killed_by_us = true});
+  job.ranks.push_back(
+      {.rank = 4, .local_rank = 0, .pid = 100, .status = ExitStatus{.signo = SIGTERM}, .asked_to_end = true});
+  job.ranks.push_back(
+      {.rank = 5, .local_rank = 1, .pid = 101, .status = culprit, .ran_for = std::chrono::milliseconds(2150)});
+  job.ranks.push_back({.rank = 6,
+                       .local_rank = 2,
+                       .pid = 102,
+                       .status = ExitStatus{.signo = SIGKILL},
+                       .asked_to_end = true,
+                       .killed_by_us = true});
   return job;
 }
 
@@ -39,9 +46,11 @@ TEST(FailureReport, NamesTheCulpritItsEndAndWhatItSaid) {
 
 TEST(FailureReport, AKillWithAGrownOomCounterIsOutOfMemory) {
   JobOutcome job = job_of({.signo = SIGKILL});
-  EXPECT_THAT(format_failure_report(job), AllOf(HasSubstr("signal SIGKILL (killed from outside"), Not(HasSubstr("out of memory"))));
+  EXPECT_THAT(format_failure_report(job),
+              AllOf(HasSubstr("signal SIGKILL (killed from outside"), Not(HasSubstr("out of memory"))));
   job.oom_kills = 1;
-  EXPECT_THAT(format_failure_report(job), AllOf(HasSubstr("signal SIGKILL (killed by the kernel: out of memory)"), HasSubstr("what helps: main memory")));
+  EXPECT_THAT(format_failure_report(job), AllOf(HasSubstr("signal SIGKILL (killed by the kernel: out of memory)"),
+                                                HasSubstr("what helps: main memory")));
   job.ranks[1].status = ExitStatus{.code = 137};  // the shell around it reports its child
   EXPECT_THAT(format_failure_report(job), HasSubstr("out of memory"));
 }
@@ -70,7 +79,8 @@ TEST(FailureReport, StaysWithinTwentyLinesWhateverHappens) {
   JobOutcome job = job_of({.code = 1});
   for (size_t i = 0; i < kReportedStderrLines; ++i) job.ranks[1].last_lines.push_back(std::string(5000, 'x'));
   job.ranks[1].message = "CUDA out of memory\n1\n2\n3\n4\n5\n6";
-  for (int rank = 7; rank < 100; ++rank) job.ranks.push_back({.rank = rank, .local_rank = rank - 4, .status = ExitStatus{.code = rank}});
+  for (int rank = 7; rank < 100; ++rank)
+    job.ranks.push_back({.rank = rank, .local_rank = rank - 4, .status = ExitStatus{.code = rank}});
   const std::string report = format_failure_report(job);
   EXPECT_LE(std::count(report.begin(), report.end(), '\n'), 20);
   EXPECT_LT(report.size(), 5000U);
@@ -78,7 +88,8 @@ TEST(FailureReport, StaysWithinTwentyLinesWhateverHappens) {
 
 TEST(FailureReport, RanksThatEndedAlikeShareALine) {
   JobOutcome job = job_of({.code = 1});
-  for (int rank = 7; rank < 12; ++rank) job.ranks.push_back({.rank = rank, .local_rank = rank - 4, .status = ExitStatus{.code = 1}});
+  for (int rank = 7; rank < 12; ++rank)
+    job.ranks.push_back({.rank = rank, .local_rank = rank - 4, .status = ExitStatus{.code = 1}});
   EXPECT_THAT(format_failure_report(job), HasSubstr("  ranks 7-11: exit code 1\n"));
   EXPECT_EQ(name_ranks({0, 2, 3, 5, 6, 7}), "ranks 0, 2, 3, 5-7");
   EXPECT_EQ(name_ranks({4}), "rank 4");

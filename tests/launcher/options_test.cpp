@@ -41,14 +41,16 @@ TEST(Options, CommandLineBeatsVariableBeatsDefault) {
   EXPECT_TRUE(parse({}, {{"PET_NO_PYTHON", "7"}}).no_python);
   EXPECT_FALSE(parse({}, {{"PET_NO_PYTHON", "0"}}).no_python);
   EXPECT_EQ(parse({}, {{"TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "5"}}).shutdown_timeout, std::chrono::seconds(5));
-  EXPECT_EQ(parse({"--shutdown-timeout=0"}, {{"TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "5"}}).shutdown_timeout, std::chrono::seconds(0));
+  EXPECT_EQ(parse({"--shutdown-timeout=0"}, {{"TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "5"}}).shutdown_timeout,
+            std::chrono::seconds(0));
 }
 
 TEST(Options, IntegersAreWrittenAsInPython) {
   EXPECT_EQ(parse({"--max-restarts= 1_0 "}).max_restarts, 10);
   EXPECT_EQ(parse_python_int("-3"), -3);
   EXPECT_EQ(parse_python_int("+4"), 4);
-  for (const char* text : {"", "_1", "1_", "1__0", "1.0", "0x1", "99999999999"}) EXPECT_EQ(parse_python_int(text), std::nullopt) << text;
+  for (const char* text : {"", "_1", "1_", "1__0", "+-1", "- 1", "1.0", "0x1", "99999999999"})
+    EXPECT_EQ(parse_python_int(text), std::nullopt) << text;
 }
 
 TEST(Options, NodesAreANumberOrARange) {
@@ -128,6 +130,9 @@ TEST(Options, BadValuesAreNamedWithTheirOption) {
       {{"--rdzv-endpoint=h:66660"}, {}, "is not a port"},
       {{"--rdzv-endpoint=h"}, {}, "the port is missing"},
       {{"--rdzv-endpoint=h/x:1"}, {}, "is not HOST:PORT"},
+      {{"--rdzv-endpoint=:1"}, {}, "is not HOST:PORT"},
+      {{"--rdzv-endpoint=h:x"}, {}, "is not HOST:PORT"},
+      {{"--rdzv-endpoint=[::1:2"}, {}, "is not HOST:PORT"},
       {{"--rdzv-backend=etcd"}, {}, "cxxrun does not support --rdzv-backend=etcd"},
       {{"--rdzv-backend=c10d", "--nnodes=2"}, {}, "cxxrun does not support --rdzv-backend=c10d on several machines"},
       {{"--standalone", "--nnodes=2"}, {}, "--standalone is for one machine"},
@@ -141,9 +146,15 @@ TEST(Options, BadValuesAreNamedWithTheirOption) {
   EXPECT_THROW(parse_options({}, [](const std::string&) { return std::nullopt; }), UsageError);
 }
 
+TEST(Options, HelpIsGivenWhateverElseIsWrong) {
+  EXPECT_TRUE(parse({"-h"}, {{"PET_LOG_DIR", "x"}}).help);
+  EXPECT_TRUE(parse_options({"--version", "--bogus"}, [](const std::string&) { return std::nullopt; }).version);
+}
+
 TEST(Options, HelpListsWhatIsSupportedAndNothingElse) {
   const std::string help = help_text();
-  for (const char* name : {"--nproc-per-node", "--max-restarts", "--dry-run", "-m [ --module ]"}) EXPECT_THAT(help, ::testing::HasSubstr(name));
+  for (const char* name : {"--nproc-per-node", "--max-restarts", "--dry-run", "-m [ --module ]"})
+    EXPECT_THAT(help, ::testing::HasSubstr(name));
   EXPECT_THAT(help, ::testing::Not(::testing::HasSubstr("--tee")));
 }
 

@@ -21,8 +21,14 @@ class ProgramPath : public ::testing::Test {
  protected:
   ProgramPath() {
     file("bin/python3", "#!/bin/sh\n", true);
-    file("bin/tool", "\x7f" "ELF…", true);
-    file("beside/vla_worker", "\x7f" "ELF…", true);
+    file("bin/tool",
+         "\x7f"
+         "ELF…",
+         true);
+    file("beside/vla_worker",
+         "\x7f"
+         "ELF…",
+         true);
   }
 
   std::string file(const std::string& name, const std::string& text, bool executable) {
@@ -48,7 +54,10 @@ class ProgramPath : public ::testing::Test {
 };
 
 TEST_F(ProgramPath, NativeCodeRunsDirectly) {
-  const ResolvedProgram program = resolve(file("native", "\x7f" "ELF…", true));
+  const ResolvedProgram program = resolve(file("native",
+                                               "\x7f"
+                                               "ELF…",
+                                               true));
   EXPECT_EQ(program.path, in("native"));
   EXPECT_EQ(program.leading_args, Strings{in("native")});
 }
@@ -56,7 +65,10 @@ TEST_F(ProgramPath, NativeCodeRunsDirectly) {
 TEST_F(ProgramPath, IsSoughtAsAFileThenInPathThenBesideTheLauncher) {
   EXPECT_EQ(resolve("tool").path, in("bin/tool"));
   EXPECT_EQ(resolve("vla_worker").path, in("beside/vla_worker"));
-  file("bin/vla_worker", "\x7f" "ELF…", true);
+  file("bin/vla_worker",
+       "\x7f"
+       "ELF…",
+       true);
   EXPECT_EQ(resolve("vla_worker").path, in("bin/vla_worker"));
   EXPECT_EQ(resolve("vla_worker").leading_args, Strings{"vla_worker"});
 }
@@ -65,9 +77,11 @@ TEST_F(ProgramPath, EverythingElseIsAPythonScript) {
   const std::string script = file("train.py", "print(1)\n", false);
   EXPECT_EQ(resolve(script).path, in("bin/python3"));
   EXPECT_EQ(resolve(script).leading_args, (Strings{in("bin/python3"), "-u", script}));
-  EXPECT_EQ(resolve(file("notes.sh", "#!/bin/sh\n", false)).path, in("bin/python3")) << "not executable, so it names no interpreter";
+  EXPECT_EQ(resolve(file("notes.sh", "#!/bin/sh\n", false)).path, in("bin/python3"))
+      << "not executable, so it names no interpreter";
   EXPECT_EQ(resolve(file("run.sh", "#!/bin/sh\n", true)).path, in("run.sh"));
-  EXPECT_EQ(resolve(file("tool.py", "#!/usr/bin/env python3\n", true)).path, in("bin/python3")) << "as under torchrun: unbuffered, with PYTHON_EXEC";
+  EXPECT_EQ(resolve(file("tool.py", "#!/usr/bin/env python3\n", true)).path, in("bin/python3"))
+      << "as under torchrun: unbuffered, with PYTHON_EXEC";
 }
 
 TEST_F(ProgramPath, PythonExecAndModulesAreHonoured) {
@@ -81,10 +95,12 @@ TEST_F(ProgramPath, PythonExecAndModulesAreHonoured) {
 }
 
 TEST_F(ProgramPath, WhatIsMissingOrCannotRunIsSaidBeforeAnythingStarts) {
-  EXPECT_THAT(message_of<Error>([&] { resolve("absent"); }), ::testing::AllOf(::testing::HasSubstr("'absent' not found"), ::testing::HasSubstr(in("beside"))));
+  EXPECT_THAT(message_of<Error>([&] { resolve("absent"); }),
+              ::testing::AllOf(::testing::HasSubstr("'absent' not found"), ::testing::HasSubstr(in("beside"))));
   EXPECT_THAT(message_of<Error>([&] { resolve(in("bin")); }), ::testing::HasSubstr("is a folder"));
   options.no_python = true;
-  EXPECT_THAT(message_of<Error>([&] { resolve(file("data.txt", "x", false)); }), ::testing::HasSubstr("not executable: chmod +x"));
+  EXPECT_THAT(message_of<Error>([&] { resolve(file("data.txt", "x", false)); }),
+              ::testing::HasSubstr("not executable: chmod +x"));
 }
 
 }  // namespace

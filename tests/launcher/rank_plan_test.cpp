@@ -11,7 +11,11 @@ using Strings = std::vector<std::string>;
 using Variables = std::map<std::string, std::string>;
 
 LaunchPlan launch_of_two() {
-  LaunchPlan launch{.options = {}, .program = {"/usr/bin/python3", {"/usr/bin/python3", "-u", "train.py"}}, .local_ranks = 2, .launch_time = 1234, .defaults = {{"OMP_NUM_THREADS", "4"}}};
+  LaunchPlan launch{.options = {},
+                    .program = {"/usr/bin/python3", {"/usr/bin/python3", "-u", "train.py"}},
+                    .local_ranks = 2,
+                    .launch_time = 1234,
+                    .defaults = {{"OMP_NUM_THREADS", "4"}}};
   launch.options.run_id = "job";
   launch.options.role = "trainer";
   launch.options.max_restarts = 3;
@@ -20,7 +24,15 @@ LaunchPlan launch_of_two() {
 }
 
 RendezvousResult second_of_two_nodes() {
-  return {.group_rank = 1, .group_world_size = 2, .base_global_rank = 3, .global_world_size = 5, .base_role_rank = 3, .role_world_size = 5, .master_addr = "10.0.0.1", .master_port = 29500, .use_agent_store = true};
+  return {.group_rank = 1,
+          .group_world_size = 2,
+          .base_global_rank = 3,
+          .global_world_size = 5,
+          .base_role_rank = 3,
+          .role_world_size = 5,
+          .master_addr = "10.0.0.1",
+          .master_port = 29500,
+          .use_agent_store = true};
 }
 
 TEST(RankPlan, GivesEachRankTheWholeEnvironmentOfTorchrun) {
@@ -28,13 +40,26 @@ TEST(RankPlan, GivesEachRankTheWholeEnvironmentOfTorchrun) {
   ASSERT_EQ(plans.size(), 2U);
   EXPECT_EQ(plans[1].rank, 4);
   EXPECT_EQ(plans[1].argv, (Strings{"/usr/bin/python3", "-u", "train.py", "--lr", "1e-4"}));
-  EXPECT_EQ(Variables(plans[1].environment.begin(), plans[1].environment.end()), (Variables{
-                {"LOCAL_RANK", "1"}, {"RANK", "4"}, {"GROUP_RANK", "1"}, {"ROLE_RANK", "4"}, {"ROLE_NAME", "trainer"},
-                {"LOCAL_WORLD_SIZE", "2"}, {"WORLD_SIZE", "5"}, {"GROUP_WORLD_SIZE", "2"}, {"ROLE_WORLD_SIZE", "5"},
-                {"MASTER_ADDR", "10.0.0.1"}, {"MASTER_PORT", "29500"}, {"TORCHELASTIC_RESTART_COUNT", "1"},
-                {"TORCHELASTIC_MAX_RESTARTS", "3"}, {"TORCHELASTIC_RUN_ID", "job"}, {"TORCHELASTIC_USE_AGENT_STORE", "True"},
-                {"TORCHELASTIC_SIGNALS_TO_HANDLE", "SIGTERM,SIGINT,SIGHUP,SIGQUIT"}, {"TORCHELASTIC_ERROR_FILE", "/tmp/e/1/error.json"},
-                {"CXXRUN_LAUNCH_TIME", "1234"}, {"OMP_NUM_THREADS", "4"}}));
+  EXPECT_EQ(Variables(plans[1].environment.begin(), plans[1].environment.end()),
+            (Variables{{"LOCAL_RANK", "1"},
+                       {"RANK", "4"},
+                       {"GROUP_RANK", "1"},
+                       {"ROLE_RANK", "4"},
+                       {"ROLE_NAME", "trainer"},
+                       {"LOCAL_WORLD_SIZE", "2"},
+                       {"WORLD_SIZE", "5"},
+                       {"GROUP_WORLD_SIZE", "2"},
+                       {"ROLE_WORLD_SIZE", "5"},
+                       {"MASTER_ADDR", "10.0.0.1"},
+                       {"MASTER_PORT", "29500"},
+                       {"TORCHELASTIC_RESTART_COUNT", "1"},
+                       {"TORCHELASTIC_MAX_RESTARTS", "3"},
+                       {"TORCHELASTIC_RUN_ID", "job"},
+                       {"TORCHELASTIC_USE_AGENT_STORE", "True"},
+                       {"TORCHELASTIC_SIGNALS_TO_HANDLE", "SIGTERM,SIGINT,SIGHUP,SIGQUIT"},
+                       {"TORCHELASTIC_ERROR_FILE", "/tmp/e/1/error.json"},
+                       {"CXXRUN_LAUNCH_TIME", "1234"},
+                       {"OMP_NUM_THREADS", "4"}}));
 }
 
 TEST(RankPlan, AttemptsDifferOnlyInTheirCountAndTheirErrorFile) {
@@ -44,7 +69,8 @@ TEST(RankPlan, AttemptsDifferOnlyInTheirCountAndTheirErrorFile) {
   for (size_t i = 0; i < first.environment.size(); ++i) {
     if (first.environment[i] != second.environment[i]) changed.insert(second.environment[i]);
   }
-  EXPECT_EQ(changed, (Variables{{"TORCHELASTIC_RESTART_COUNT", "1"}, {"TORCHELASTIC_ERROR_FILE", "/tmp/e/1/0/error.json"}}));
+  EXPECT_EQ(changed,
+            (Variables{{"TORCHELASTIC_RESTART_COUNT", "1"}, {"TORCHELASTIC_ERROR_FILE", "/tmp/e/1/0/error.json"}}));
 }
 
 TEST(RankPlan, MacrosAreReplacedInArgumentsButNotInTheProgram) {
@@ -53,8 +79,17 @@ TEST(RankPlan, MacrosAreReplacedInArgumentsButNotInTheProgram) {
   launch.options.program_args = {"${local_rank}"};
   EXPECT_EQ(plan_ranks(launch, second_of_two_nodes(), 0, "")[1].argv, (Strings{"${local_rank}", "script1.py", "1"}));
   const std::pair<const char*, const char*> kCases[] = {
-      {"${local_rank}", "7"}, {"$local_rank", "7"}, {"a$local_rank-b", "a7-b"}, {"$local_ranks", "$local_ranks"}, {"$$", "$"},
-      {"$$local_rank", "$local_rank"}, {"$x ${y} $", "$x ${y} $"}, {"${local_rank", "${local_rank"}, {"\xff${local_rank}", "\xff" "7"},
+      {"${local_rank}", "7"},
+      {"$local_rank", "7"},
+      {"a$local_rank-b", "a7-b"},
+      {"$local_ranks", "$local_ranks"},
+      {"$$", "$"},
+      {"$$local_rank", "$local_rank"},
+      {"$x ${y} $", "$x ${y} $"},
+      {"${local_rank", "${local_rank"},
+      {"\xff${local_rank}",
+       "\xff"
+       "7"},
   };
   for (const auto& [text, result] : kCases) EXPECT_EQ(substitute_macros(text, 7), result);
 }

@@ -20,7 +20,9 @@ class StderrRelayTest : public ::testing::Test {
     target.reset(ends[1]);
     ::fcntl(reader.get(), F_SETFL, O_NONBLOCK);
   }
-  static void say(const UniqueFd& fd, const std::string& text) { ASSERT_EQ(::write(fd.get(), text.data(), text.size()), static_cast<ssize_t>(text.size())); }
+  static void say(const UniqueFd& fd, const std::string& text) {
+    ASSERT_EQ(::write(fd.get(), text.data(), text.size()), static_cast<ssize_t>(text.size()));
+  }
   std::string read_all() {
     std::string text(1 << 20, '\0');
     const ssize_t size = ::read(reader.get(), text.data(), text.size());
@@ -35,7 +37,8 @@ class StderrRelayTest : public ::testing::Test {
 TEST_F(StderrRelayTest, PassesBytesOnUnchangedAndAtOnce) {
   StderrRelay relay(loop, target.get());
   const UniqueFd rank = relay.open(0);
-  for (const std::string& text : {std::string("line\n"), std::string("\xff\xfe\0\r 50%", 9), std::string("no newline")}) {
+  for (const std::string& text :
+       {std::string("line\n"), std::string("\xff\xfe\0\r 50%", 9), std::string("no newline")}) {
     say(rank, text);
     loop.run_once();
     EXPECT_EQ(read_all(), text);

@@ -26,7 +26,8 @@ TEST(SupervisorTable, NothingFollowsTheEnd) {
 }
 
 TEST(SupervisorTable, EveryStateIsLeftWhenTheGuardianIsLostOrASecondSignalComes) {
-  for (const State state : {State::kJoining, State::kRunning, State::kFailing, State::kRestarting, State::kStopping, State::kSweepingToRestart}) {
+  for (const State state : {State::kJoining, State::kRunning, State::kFailing, State::kRestarting, State::kStopping,
+                            State::kSweepingToRestart}) {
     EXPECT_NE(transition(state, Event::kGuardianLost).next, state) << name_of(state);
   }
   for (const State state : {State::kFailing, State::kRestarting, State::kStopping}) {
@@ -47,7 +48,8 @@ TEST(SupervisorTable, EveryWaitForRanksEndsBySomeTimer) {
 
 TEST(SupervisorTable, AStopSignalAlwaysEndsTheJobWithoutARestart) {
   const std::set<State> restarting = {State::kRestarting, State::kSweepingToRestart};
-  for (const State start : {State::kJoining, State::kRunning, State::kFailing, State::kRestarting, State::kSweepingToRestart}) {
+  for (const State start :
+       {State::kJoining, State::kRunning, State::kFailing, State::kRestarting, State::kSweepingToRestart}) {
     // Everything that can be reached after the signal.
     std::set<State> reached = {transition(start, Event::kStopSignal).next};
     for (size_t before = 0; before != reached.size();) {

@@ -34,7 +34,12 @@ class SupervisorTest : public ::testing::Test {
 
   Supervisor& supervisor() {
     if (!supervisor_) {
-      supervisor_ = std::make_unique<Supervisor>(plan, "", SupervisorWorld{.rendezvous = rendezvous, .runner = runner, .clock = clock, .log = [this](const std::string& line) { log.push_back(line); }});
+      supervisor_ = std::make_unique<Supervisor>(
+          plan, "",
+          SupervisorWorld{
+              .rendezvous = rendezvous, .runner = runner, .clock = clock, .log = [this](const std::string& line) {
+                log.push_back(line);
+              }});
     }
     return *supervisor_;
   }
@@ -119,7 +124,8 @@ TEST_F(SupervisorTest, RestartsAllRanksWhenOneFails) {
   EXPECT_EQ(supervisor().exit_code(), 0);
   EXPECT_THAT(rendezvous.joins, ElementsAre(0, 1, 2)) << "each attempt meets anew";
   EXPECT_EQ(runner.starts.size(), 3U);
-  EXPECT_THAT(log, ElementsAre(HasSubstr("rank 0 failed (exit code 3): starting all ranks again, restart 1 of 2"), HasSubstr("restart 2 of 2")));
+  EXPECT_THAT(log, ElementsAre(HasSubstr("rank 0 failed (exit code 3): starting all ranks again, restart 1 of 2"),
+                               HasSubstr("restart 2 of 2")));
 }
 
 TEST_F(SupervisorTest, FailsWhenRestartsAreUsedUp) {

@@ -46,10 +46,10 @@ class FakeChildRunner : public ChildRunner {
   // How ranks answer signals: obedient ones die of them; stubborn ones only of SIGKILL; dead-locked ones of none.
   enum class Manner { kObedient, kStubborn, kUninterruptible };
   Manner manner = Manner::kObedient;
-  int leftovers = 0;                    // processes that ranks have left behind
-  bool leftovers_obey = true;           // SIGTERM
+  int leftovers = 0;  // processes that ranks have left behind
+  bool leftovers_obey = true;  // SIGTERM
   std::vector<std::vector<RankPlan>> starts;  // of every attempt
-  std::vector<int> signals;                   // sent to ranks
+  std::vector<int> signals;  // sent to ranks
   std::vector<std::pair<std::string, int64_t>> told;
 
   // The rank ends; the supervisor still has to be told that children changed.
@@ -64,7 +64,9 @@ class FakeChildRunner : public ChildRunner {
   std::vector<RankExit> take_exits() override { return std::exchange(exits_, {}); }
   void signal_ranks(int signo) override {
     signals.push_back(signo);
-    const bool fatal = signo == SIGKILL ? manner != Manner::kUninterruptible : manner == Manner::kObedient && signo != SIGSTOP && signo != SIGCONT && signo != SIGUSR1;
+    const bool fatal = signo == SIGKILL
+                           ? manner != Manner::kUninterruptible
+                           : manner == Manner::kObedient && signo != SIGSTOP && signo != SIGCONT && signo != SIGUSR1;
     if (!fatal) return;
     for (const auto& [local_rank, pid] : alive_) exits_.push_back({local_rank, {.signo = signo}});
     alive_.clear();

@@ -49,7 +49,8 @@ std::string program_path(const std::string& name) { return TEST_BIN_DIR "/" + na
 Launched::Launched(const std::vector<std::string>& command, const Options& options) {
   static std::atomic<int> counter = 0;
   marker_ = fmt::format("CXXRUN_TEST_MARKER={}-{}", ::getpid(), counter++);
-  const std::string out = (folder_.path() / "out").string(), err = (folder_.path() / "err").string(), in = (folder_.path() / "in").string();
+  const std::string out = (folder_.path() / "out").string(), err = (folder_.path() / "err").string(),
+                    in = (folder_.path() / "in").string();
   std::ofstream(in) << options.stdin_text;
   pid_ = ::fork();
   if (pid_ != 0) return;
@@ -115,7 +116,9 @@ std::vector<pid_t> Launched::marked() const {
 
 bool Launched::leaves_nothing() const {
   if (eventually([&] { return marked().empty(); }, std::chrono::seconds(10))) return true;
-  for (const pid_t pid : marked()) ADD_FAILURE() << "left behind: " << pid << " " << slurp(fmt::format("/proc/{}/cmdline", pid)) << " " << stat_fields(pid);
+  for (const pid_t pid : marked())
+    ADD_FAILURE() << "left behind: " << pid << " " << slurp(fmt::format("/proc/{}/cmdline", pid)) << " "
+                  << stat_fields(pid);
   return false;
 }
 

@@ -46,9 +46,9 @@ class Launched {
   std::string out() const;
   std::string err() const;
   bool waits_for(const std::string& text) const;  // on stdout
-  std::vector<pid_t> marked() const;              // live processes of this launch, cxxrun's included
-  bool leaves_nothing() const;                    // soon
-  pid_t supervisor() const;                       // the child of the process that we started
+  std::vector<pid_t> marked() const;  // live processes of this launch, cxxrun's included
+  bool leaves_nothing() const;  // soon
+  pid_t supervisor() const;  // the child of the process that we started
 
  private:
   TempDir folder_;
@@ -58,7 +58,8 @@ class Launched {
 };
 
 // {"cxxrun", "--no-python", "--nproc-per-node=N", "sh", "-c", script}
-std::vector<std::string> shell_ranks(int ranks, const std::string& script, const std::vector<std::string>& options = {});
+std::vector<std::string> shell_ranks(int ranks, const std::string& script,
+                                     const std::vector<std::string>& options = {});
 
 char process_state(pid_t pid);  // 'R', 'S', 'T', 'Z'…; 0 when there is none
 pid_t parent_of(pid_t pid);

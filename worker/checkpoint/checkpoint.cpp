@@ -67,14 +67,11 @@ std::string fingerprint(std::string_view text) {
 }
 
 void add_training_state(CheckpointFiles& files, const TrainingState& state, const TensorMap& optimizer) {
-  const nlohmann::ordered_json object = {{"format_version", kFormatVersion},
-                                         {"step", state.step},
-                                         {"consumed_samples", state.consumed_samples},
-                                         {"seed", state.seed},
-                                         {"global_batch", state.global_batch},
-                                         {"world_size", state.world_size},
-                                         {"schedule_steps", state.schedule_steps},
-                                         {"config_hash", state.config_hash}};
+  const nlohmann::ordered_json object = {
+      {"format_version", kFormatVersion},           {"step", state.step},
+      {"consumed_samples", state.consumed_samples}, {"seed", state.seed},
+      {"global_batch", state.global_batch},         {"world_size", state.world_size},
+      {"schedule_steps", state.schedule_steps},     {"config_hash", state.config_hash}};
   files.texts[kStateFile] = object.dump(2);
   files.tensors[kOptimizerFile] = optimizer;
 }
@@ -85,7 +82,8 @@ TrainingState read_training_state(const fs::path& checkpoint) {
     const auto object = nlohmann::json::parse(cxxrun::read_file(path));
     const int version = object.at("format_version");
     if (version > kFormatVersion) {
-      throw Error("{} has format {}, this program reads formats up to {}: use a newer vla_worker", path.string(), version, kFormatVersion);
+      throw Error("{} has format {}, this program reads formats up to {}: use a newer vla_worker", path.string(),
+                  version, kFormatVersion);
     }
     TrainingState state{.step = object.at("step"),
                         .consumed_samples = object.at("consumed_samples"),
@@ -110,8 +108,10 @@ std::optional<fs::path> find_checkpoint(const std::string& resume, const fs::pat
   if (resume == "true" || resume == "auto") {
     auto found = last_checkpoint(output_dir / "checkpoints");
     if (!found && resume == "true") {
-      throw UsageError("--resume=true found no checkpoint in {}: check --output_dir, or use --resume=auto to start anew where there is none",
-                       (output_dir / "checkpoints").string());
+      throw UsageError(
+          "--resume=true found no checkpoint in {}: check --output_dir, or use --resume=auto to start anew where there "
+          "is none",
+          (output_dir / "checkpoints").string());
     }
     return found;
   }
@@ -123,10 +123,12 @@ std::optional<fs::path> find_checkpoint(const std::string& resume, const fs::pat
   for (const fs::path& folder : {path, path / "checkpoints"}) {
     if (auto found = last_checkpoint(folder)) return found;
   }
-  throw UsageError("--resume={}: neither a checkpoint (a folder with {} and {}) nor a folder of checkpoints", resume, kStateFile, kWeightsFile);
+  throw UsageError("--resume={}: neither a checkpoint (a folder with {} and {}) nor a folder of checkpoints", resume,
+                   kStateFile, kWeightsFile);
 }
 
-CheckpointWriter::CheckpointWriter(Options options) : options_(std::move(options)), checkpoints_(options_.output_dir / "checkpoints") {
+CheckpointWriter::CheckpointWriter(Options options)
+    : options_(std::move(options)), checkpoints_(options_.output_dir / "checkpoints") {
   fs::create_directories(checkpoints_);
 }
 
@@ -145,8 +147,9 @@ void CheckpointWriter::save(int64_t step, CheckpointFiles files) {
     try {
       write(step, files);
     } catch (const std::exception& e) {
-      error_ = std::make_exception_ptr(Error("checkpoint {} was not saved, earlier ones are untouched: {} ({} free in {})", checkpoint_name(step),
-                                             e.what(), free_space(checkpoints_), checkpoints_.string()));
+      error_ = std::make_exception_ptr(
+          Error("checkpoint {} was not saved, earlier ones are untouched: {} ({} free in {})", checkpoint_name(step),
+                e.what(), free_space(checkpoints_), checkpoints_.string()));
     }
   });
 }

@@ -1,6 +1,7 @@
-// Saves and finds checkpoints: <output_dir>/checkpoints/000123/ with pretrained_model/ and training_state/, and the relative
-// link `last`. A checkpoint becomes visible whole or not at all, a killed or failed save leaves the previous one as it was. Only rank
-// 0 writes. CheckpointWriter copies the tensors and writes behind the training; used by one thread, owns another.
+// Saves and finds checkpoints: <output_dir>/checkpoints/000123/ with pretrained_model/ and training_state/, and the
+// relative link `last`. A checkpoint becomes visible whole or not at all, a killed or failed save leaves the previous
+// one as it was. Only rank 0 writes. CheckpointWriter copies the tensors and writes behind the training; used by one
+// thread, owns another.
 #pragma once
 
 #include <cstdint>
@@ -33,9 +34,11 @@ void add_training_state(CheckpointFiles& files, const TrainingState& state, cons
 TrainingState read_training_state(const std::filesystem::path& checkpoint);
 TensorMap read_optimizer_state(const std::filesystem::path& checkpoint);
 
-// The checkpoint to continue from. `resume` is "" or "false" (none), "true" (the last one in output_dir; UsageError if there is
-// none), "auto" (the last one, if any) or a path to a checkpoint, to something in it, or to a folder of checkpoints.
-std::optional<std::filesystem::path> find_checkpoint(const std::string& resume, const std::filesystem::path& output_dir);
+// The checkpoint to continue from. `resume` is "" or "false" (none), "true" (the last one in output_dir; UsageError if
+// there is none), "auto" (the last one, if any) or a path to a checkpoint, to something in it, or to a folder of
+// checkpoints.
+std::optional<std::filesystem::path> find_checkpoint(const std::string& resume,
+                                                     const std::filesystem::path& output_dir);
 
 class CheckpointWriter {
  public:

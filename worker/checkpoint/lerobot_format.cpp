@@ -3,8 +3,8 @@
 #include <set>
 
 #include <fmt/ranges.h>
-#include <nlohmann/json.hpp>
 #include <torch/torch.h>
+#include <nlohmann/json.hpp>
 
 #include "common/atomic_file.hpp"
 #include "common/error.hpp"
@@ -39,7 +39,8 @@ const char* name_of(data::FeatureType type) {
 
 json features_as_json(const std::vector<PolicyFeature>& features) {
   json object = json::object();
-  for (const PolicyFeature& feature : features) object[feature.key] = {{"type", name_of(feature.type)}, {"shape", feature.shape}};
+  for (const PolicyFeature& feature : features)
+    object[feature.key] = {{"type", name_of(feature.type)}, {"shape", feature.shape}};
   return object;
 }
 
@@ -49,7 +50,8 @@ json as_json(const cxxrun::OptionTable& table) {
     if (row.is_path || row.is_transient) continue;
     json* place = &object;
     size_t begin = 0;
-    for (size_t dot; (dot = row.name.find('.', begin)) != std::string::npos; begin = dot + 1) place = &(*place)[row.name.substr(begin, dot - begin)];
+    for (size_t dot; (dot = row.name.find('.', begin)) != std::string::npos; begin = dot + 1)
+      place = &(*place)[row.name.substr(begin, dot - begin)];
     (*place)[row.name.substr(begin)] = std::visit([](const auto* value) { return json(*value); }, row.value);
   }
   return object;
@@ -57,29 +59,49 @@ json as_json(const cxxrun::OptionTable& table) {
 
 // Keys that LeRobot's configuration of a policy needs beside the policy's options, because its own default will not do.
 json extra_keys(const std::string& type) {
-  if (type == "act") return {{"pretrained_backbone_weights", nullptr}};  // else LeRobot downloads ImageNet weights first
+  if (type == "act")
+    return {{"pretrained_backbone_weights", nullptr}};  // else LeRobot downloads ImageNet weights first
   return json::object();
 }
 
 // Keys of LeRobot's that say nothing about the model.
-const std::set<std::string> kIgnoredKeys = {
-    "type",    "device",        "use_amp",        "use_peft",           "push_to_hub",        "repo_id",
-    "private", "tags",          "license",        "pretrained_path",    "pretrained_revision", "pretrained_backbone_weights",
-    "input_features", "output_features"};
+const std::set<std::string> kIgnoredKeys = {"type",
+                                            "device",
+                                            "use_amp",
+                                            "use_peft",
+                                            "push_to_hub",
+                                            "repo_id",
+                                            "private",
+                                            "tags",
+                                            "license",
+                                            "pretrained_path",
+                                            "pretrained_revision",
+                                            "pretrained_backbone_weights",
+                                            "input_features",
+                                            "output_features"};
 
-json step(const char* registry_name, json config) { return {{"registry_name", registry_name}, {"config", std::move(config)}}; }
+json step(const char* registry_name, json config) {
+  return {{"registry_name", registry_name}, {"config", std::move(config)}};
+}
 
 // Adds a pipeline whose step number `index` normalizes with `stats`.
-void add_processor(CheckpointFiles& files, const std::string& name, std::vector<json> steps, size_t index, const TensorMap& stats) {
-  const std::string state_file = fmt::format("{}_step_{}_{}.safetensors", name, index, steps[index]["registry_name"].get<std::string>());
+void add_processor(CheckpointFiles& files, const std::string& name, std::vector<json> steps, size_t index,
+                   const TensorMap& stats) {
+  const std::string state_file =
+      fmt::format("{}_step_{}_{}.safetensors", name, index, steps[index]["registry_name"].get<std::string>());
   steps[index]["state_file"] = state_file;
   files.tensors[kFolder + state_file] = stats;
   files.texts[kFolder + name + ".json"] = json({{"name", name}, {"steps", steps}}).dump(2);
 }
 
 json read_json(const std::filesystem::path& path) {
+  // Writing a value into a message takes stack by its depth.
+  const auto check = [&](int depth, json::parse_event_t, json&) {
+    if (depth > 16) throw Error("{} is nested too deeply", path.string());
+    return true;
+  };
   try {
-    json object = json::parse(cxxrun::read_file(path));
+    json object = json::parse(cxxrun::read_file(path), check);
     if (!object.is_object()) throw Error("{} is not a JSON object", path.string());
     return object;
   } catch (const json::exception& e) {
@@ -94,6 +116,9 @@ std::vector<PolicyFeature> read_features(const json& config, const char* key, co
       const auto type = value.at("type").get<std::string>();
       const FeatureTypeRow& row = cxxrun::find_in_registry(kFeatureTypes, type, "feature type");
       features.push_back({name, row.type, value.at("shape").get<std::vector<int64_t>>()});
+      for (const int64_t size : features.back().shape) {
+        if (size < 1) throw Error("'{}' has a size of {}", name, size);
+      }
     }
   } catch (const std::exception& e) {
     throw Error("{}: '{}' is not a list of features with type and shape: {}", path, key, e.what());
@@ -114,7 +139,8 @@ cxxrun::Setting as_setting(const std::string& name, const json& value, const std
 }
 
 // Sets the options that `object` names and collects the keys that none has. null leaves the default.
-void apply(cxxrun::OptionTable& table, const json& object, const std::string& prefix, const std::string& source, std::vector<std::string>& unknown) {
+void apply(cxxrun::OptionTable& table, const json& object, const std::string& prefix, const std::string& source,
+           std::vector<std::string>& unknown) {
   for (const auto& [key, value] : object.items()) {
     const std::string name = prefix + key;
     if (value.is_null() || kIgnoredKeys.contains(name)) continue;
@@ -139,8 +165,8 @@ TensorMap state_dict(const Policy& policy) {
 
 std::string options_as_json(const cxxrun::OptionTable& table) { return as_json(table).dump(4); }
 
-void add_pretrained_model(CheckpointFiles& files, const std::string& type, const Policy& policy, const data::DatasetStats& stats,
-                          const std::string& train_config) {
+void add_pretrained_model(CheckpointFiles& files, const std::string& type, const Policy& policy,
+                          const data::DatasetStats& stats, const std::string& train_config) {
   const PolicyFeatures& features = policy.features();
   const json inputs = features_as_json(features.inputs), outputs = features_as_json(features.outputs);
   const auto parameters = policy.parameters();
@@ -156,30 +182,37 @@ void add_pretrained_model(CheckpointFiles& files, const std::string& type, const
   files.tensors[std::string(kFolder) + "model.safetensors"] = state_dict(policy);
 
   json norm_map = json::object();
-  for (const auto& [feature_type, mode] : policy.options().normalization()) norm_map[name_of(feature_type)] = vla::name_of(mode);
+  for (const auto& [feature_type, mode] : policy.options().normalization())
+    norm_map[name_of(feature_type)] = vla::name_of(mode);
   json all_features = inputs;
   all_features.update(outputs);
   const auto normalizer = [&](const json& of) { return json{{"eps", 1e-8}, {"features", of}, {"norm_map", norm_map}}; };
-  const auto to_device = [](const char* where) { return step("device_processor", {{"device", where}, {"float_dtype", nullptr}}); };
+  const auto to_device = [](const char* where) {
+    return step("device_processor", {{"device", where}, {"float_dtype", nullptr}});
+  };
   const TensorMap state = stats_to_tensors(stats);
   add_processor(files, "policy_preprocessor",
-                {step("rename_observations_processor", {{"rename_map", json::object()}}), step("to_batch_processor", json::object()),
-                 to_device(device), step("normalizer_processor", normalizer(all_features))},
+                {step("rename_observations_processor", {{"rename_map", json::object()}}),
+                 step("to_batch_processor", json::object()), to_device(device),
+                 step("normalizer_processor", normalizer(all_features))},
                 3, state);
-  add_processor(files, "policy_postprocessor", {step("unnormalizer_processor", normalizer(outputs)), to_device("cpu")}, 0, state);
+  add_processor(files, "policy_postprocessor", {step("unnormalizer_processor", normalizer(outputs)), to_device("cpu")},
+                0, state);
 }
 
 std::filesystem::path find_pretrained_model(const std::filesystem::path& path) {
   for (const char* below : {"", "pretrained_model", "last/pretrained_model", "checkpoints/last/pretrained_model"}) {
     if (std::filesystem::exists(path / below / "config.json")) return path / below;
   }
-  throw cxxrun::UsageError("{} holds no policy: config.json is neither there nor in its pretrained_model/", path.string());
+  throw cxxrun::UsageError("{} holds no policy: config.json is neither there nor in its pretrained_model/",
+                           path.string());
 }
 
 PretrainedConfig read_pretrained_config(const std::filesystem::path& pretrained_model) {
   const std::string path = (pretrained_model / "config.json").string();
   const json config = read_json(path);
-  if (!config.contains("type") || !config["type"].is_string()) throw Error("{}: 'type' is missing: which policy is this?", path);
+  if (!config.contains("type") || !config["type"].is_string())
+    throw Error("{}: 'type' is missing: which policy is this?", path);
   PretrainedConfig result{.type = config["type"], .options = nullptr, .features = {}};
   result.options = cxxrun::find_in_registry(policy_registry(), result.type, path + ": policy type").make_options();
   result.features = {read_features(config, "input_features", path), read_features(config, "output_features", path)};
@@ -188,7 +221,8 @@ PretrainedConfig read_pretrained_config(const std::filesystem::path& pretrained_
   result.options->describe(table);
   std::vector<std::string> unknown;
   apply(table, config, "", path, unknown);
-  if (!unknown.empty()) cxxrun::log_warning("{}: ignored, policy {} has no such option: {}", path, result.type, fmt::join(unknown, ", "));
+  if (!unknown.empty())
+    cxxrun::log_warning("{}: ignored, policy {} has no such option: {}", path, result.type, fmt::join(unknown, ", "));
   result.options->validate(result.features);
   return result;
 }
@@ -200,13 +234,15 @@ data::DatasetStats read_pretrained_stats(const std::filesystem::path& pretrained
     for (const json& step : processor.at("steps")) {
       if (step.at("registry_name") != "normalizer_processor" || !step.contains("state_file")) continue;
       const std::filesystem::path file = step["state_file"].get<std::string>();
-      if (file != file.filename()) throw Error("{}: state_file '{}' is not a file beside it", path.string(), file.string());
+      if (file != file.filename())
+        throw Error("{}: state_file '{}' is not a file beside it", path.string(), file.string());
       return stats_from_tensors(load_safetensors(pretrained_model / file));
     }
   } catch (const json::exception& e) {
     throw Error("{} is not a processor: {}", path.string(), e.what());
   }
-  throw Error("{}: no step 'normalizer_processor' with a state_file, so the policy's statistics are unknown", path.string());
+  throw Error("{}: no step 'normalizer_processor' with a state_file, so the policy's statistics are unknown",
+              path.string());
 }
 
 void load_pretrained_weights(const std::filesystem::path& pretrained_model, Policy& policy) {

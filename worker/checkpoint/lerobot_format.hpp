@@ -1,7 +1,7 @@
-// A policy as LeRobot 0.6.1 stores it in the folder pretrained_model/: weights under the reference's names, config.json, and
-// the pre- and postprocessor with the dataset's statistics. LeRobot's from_pretrained and make_pre_post_processors read what is
-// written here, and policies that LeRobot trained are read. Files are untrusted; what does not fit throws Error or UsageError
-// naming file and key.
+// A policy as LeRobot 0.6.1 stores it in the folder pretrained_model/: weights under the reference's names,
+// config.json, and the pre- and postprocessor with the dataset's statistics. LeRobot's from_pretrained and
+// make_pre_post_processors read what is written here, and policies that LeRobot trained are read. Files are untrusted;
+// what does not fit throws Error or UsageError naming file and key.
 #pragma once
 
 #include <filesystem>
@@ -16,9 +16,10 @@ namespace vla {
 // Parameters and buffers by name: the live tensors.
 TensorMap state_dict(const Policy& policy);
 
-// `train_config` is stored as train_config.json for people; neither LeRobot nor we load it. `stats` are the whole dataset's.
-void add_pretrained_model(CheckpointFiles& files, const std::string& type, const Policy& policy, const data::DatasetStats& stats,
-                          const std::string& train_config);
+// `train_config` is stored as train_config.json for people; neither LeRobot nor we load it. `stats` are the whole
+// dataset's.
+void add_pretrained_model(CheckpointFiles& files, const std::string& type, const Policy& policy,
+                          const data::DatasetStats& stats, const std::string& train_config);
 
 // The options of a table as JSON, dotted names nested; paths and options of a single start left out.
 std::string options_as_json(const cxxrun::OptionTable& table);

@@ -20,7 +20,8 @@ std::vector<int64_t> list_checkpoints(const fs::path& checkpoints) {
     const std::string name = entry.path().filename();
     int64_t step = 0;
     const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), step);
-    if (error == std::errc() && checkpoint_name(step) == name && entry.is_directory() && !entry.is_symlink()) steps.push_back(step);
+    if (error == std::errc() && checkpoint_name(step) == name && entry.is_directory() && !entry.is_symlink())
+      steps.push_back(step);
   }
   std::sort(steps.begin(), steps.end());
   return steps;

@@ -1,5 +1,6 @@
-// Which checkpoints there are and which of them stay. A checkpoint is a folder whose name is its number of completed steps; it
-// exists only complete. What is being written or removed has a leftover_name(): after a kill, the next save removes it.
+// Which checkpoints there are and which of them stay. A checkpoint is a folder whose name is its number of completed
+// steps; it exists only complete. What is being written or removed has a leftover_name(): after a kill, the next save
+// removes it.
 #pragma once
 
 #include <cstdint>

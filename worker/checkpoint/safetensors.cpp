@@ -47,7 +47,8 @@ struct Entry {
 
 class File {
  public:
-  explicit File(const std::filesystem::path& path) : path_(path.string()), fd_(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {
+  explicit File(const std::filesystem::path& path)
+      : path_(path.string()), fd_(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {
     struct stat status {};
     if (!fd_ || ::fstat(fd_.get(), &status) != 0) throw cxxrun::errno_error("cannot open " + path_);
     if (!S_ISREG(status.st_mode)) throw Error("{} is not a file", path_);
@@ -63,7 +64,9 @@ class File {
       const ssize_t count = ::pread(fd_.get(), out, static_cast<size_t>(end - at), at);
       if (count < 0 && errno == EINTR) continue;
       if (count < 0) throw cxxrun::errno_error(fmt::format("cannot read {} of {} at byte {}", what, path_, at));
-      if (count == 0) throw Error("{} is truncated: {} should be at bytes [{}, {}) but the file ends at {}", path_, what, begin, end, at);
+      if (count == 0)
+        throw Error("{} is truncated: {} should be at bytes [{}, {}) but the file ends at {}", path_, what, begin, end,
+                    at);
       at += count;
       out += count;
     }
@@ -75,8 +78,8 @@ class File {
   int64_t size_ = 0;
 };
 
-// What a header may contain: an object of objects, whose only nesting are the two lists of a tensor. Anything deeper is refused
-// while parsing, before it costs memory; so are names given twice, of which JSON would keep one silently.
+// What a header may contain: an object of objects, whose only nesting are the two lists of a tensor. Anything deeper is
+// refused while parsing, before it costs memory; so are names given twice, of which JSON would keep one silently.
 json parse_header(const std::string& text, const std::string& path) {
   std::set<std::string> names;
   const auto check = [&](int depth, json::parse_event_t event, json& parsed) {
@@ -127,11 +130,13 @@ Entry parse_entry(const std::string& name, const json& value, int64_t data_begin
   const std::string where = fmt::format("{}: tensor '{}'", path, name);
   Entry entry{.name = name, .shape = {}};
   const json& dtype = member(value, "dtype", where);
-  const auto row = std::find_if(std::begin(kDTypes), std::end(kDTypes), [&](const DTypeRow& r) { return dtype == r.name; });
+  const auto row =
+      std::find_if(std::begin(kDTypes), std::end(kDTypes), [&](const DTypeRow& r) { return dtype == r.name; });
   if (row == std::end(kDTypes)) throw Error("{}: dtype {} is not supported", where, dtype.dump());
   entry.type = row->type;
   const json& shape = member(value, "shape", where);
-  if (!shape.is_array() || shape.size() > kMaxDimensions) throw Error("{}: shape is not a list of at most {} sizes", where, kMaxDimensions);
+  if (!shape.is_array() || shape.size() > kMaxDimensions)
+    throw Error("{}: shape is not a list of at most {} sizes", where, kMaxDimensions);
   for (const json& dim : shape) entry.shape.push_back(non_negative(dim, where + ": shape"));
   const json& offsets = member(value, "data_offsets", where);
   if (!offsets.is_array() || offsets.size() != 2) throw Error("{}: data_offsets is not a list of two offsets", where);
@@ -148,16 +153,19 @@ Entry parse_entry(const std::string& name, const json& value, int64_t data_begin
   return entry;
 }
 
-// Requires the tensors to cover the data without overlap or gap, so that nothing is read twice and nothing hides in a file.
+// Requires the tensors to cover the data without overlap or gap, so that nothing is read twice and nothing hides in a
+// file.
 std::vector<Entry> parse_entries(const File& file) {
   uint64_t header_size = 0;
   file.read(&header_size, 0, sizeof header_size, "the header's length");
   if (header_size > static_cast<uint64_t>(kMaxHeaderBytes)) {
-    throw Error("{}: the header's length {} (at byte 0) is above {}; not a safetensors file?", file.path(), header_size, kMaxHeaderBytes);
+    throw Error("{}: the header's length {} (at byte 0) is above {}; not a safetensors file?", file.path(), header_size,
+                kMaxHeaderBytes);
   }
   const int64_t data_begin = static_cast<int64_t>(header_size) + 8;
   if (data_begin > file.size()) {
-    throw Error("{} is truncated: the header should be at bytes [8, {}) but the file ends at {}", file.path(), data_begin, file.size());
+    throw Error("{} is truncated: the header should be at bytes [8, {}) but the file ends at {}", file.path(),
+                data_begin, file.size());
   }
   std::string text(header_size, '\0');
   file.read(text.data(), 8, data_begin, "the header");
@@ -167,20 +175,23 @@ std::vector<Entry> parse_entries(const File& file) {
   for (const auto& [name, value] : header.items()) {
     if (name != "__metadata__") entries.push_back(parse_entry(name, value, data_begin, file.path()));
   }
-  std::sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) { return std::tie(a.begin, a.end) < std::tie(b.begin, b.end); });
+  std::sort(entries.begin(), entries.end(),
+            [](const Entry& a, const Entry& b) { return std::tie(a.begin, a.end) < std::tie(b.begin, b.end); });
   int64_t expected = data_begin;
   for (const Entry& entry : entries) {
     if (entry.begin != expected) {
-      throw Error("{}: tensor '{}' starts at byte {} but the one before it ends at {}", file.path(), entry.name, entry.begin, expected);
+      throw Error("{}: tensor '{}' starts at byte {} but the one before it ends at {}", file.path(), entry.name,
+                  entry.begin, expected);
     }
     if (entry.end > file.size()) {
-      throw Error("{} is truncated: tensor '{}' should be at bytes [{}, {}) but the file ends at {}", file.path(), entry.name, entry.begin,
-                  entry.end, file.size());
+      throw Error("{} is truncated: tensor '{}' should be at bytes [{}, {}) but the file ends at {}", file.path(),
+                  entry.name, entry.begin, entry.end, file.size());
     }
     expected = entry.end;
   }
   if (expected != file.size()) {
-    throw Error("{}: {} bytes after the last tensor, from byte {} on, belong to none", file.path(), file.size() - expected, expected);
+    throw Error("{}: {} bytes after the last tensor, from byte {} on, belong to none", file.path(),
+                file.size() - expected, expected);
   }
   return entries;
 }
@@ -215,7 +226,9 @@ void save_safetensors(const std::filesystem::path& path, const TensorMap& tensor
   }
   if (data.size() != tensors.size()) {
     for (const auto& [name, tensor] : tensors) {
-      if (!header.contains(name)) throw Error("{}: tensor '{}' has dtype {}, which cannot be stored", path.string(), name, c10::toString(tensor.scalar_type()));
+      if (!header.contains(name))
+        throw Error("{}: tensor '{}' has dtype {}, which cannot be stored", path.string(), name,
+                    c10::toString(tensor.scalar_type()));
     }
   }
   std::string text = header.dump();
@@ -239,7 +252,8 @@ void copy_by_name(const TensorMap& stored, const TensorMap& own, const std::stri
     if (found == stored.end()) {
       problems.push_back(name + " is missing");
     } else if (found->second.sizes() != tensor.sizes()) {
-      problems.push_back(fmt::format("{} has shape [{}], not [{}]", name, fmt::join(found->second.sizes(), ", "), fmt::join(tensor.sizes(), ", ")));
+      problems.push_back(fmt::format("{} has shape [{}], not [{}]", name, fmt::join(found->second.sizes(), ", "),
+                                     fmt::join(tensor.sizes(), ", ")));
     }
   }
   for (const auto& [name, tensor] : stored) {

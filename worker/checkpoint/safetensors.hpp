@@ -1,6 +1,6 @@
-// Reads and writes .safetensors files: an 8-byte length, a JSON header, then the tensors' bytes. Files are untrusted: every
-// length, offset, shape and nesting is bounded before it is used. Written files equal those of the Python library byte for
-// byte and appear atomically. Stateless. Fails with Error naming file, tensor and byte offset.
+// Reads and writes .safetensors files: an 8-byte length, a JSON header, then the tensors' bytes. Files are untrusted:
+// every length, offset, shape and nesting is bounded before it is used. Written files equal those of the Python library
+// byte for byte and appear atomically. Stateless. Fails with Error naming file, tensor and byte offset.
 #pragma once
 
 #include <filesystem>
@@ -18,10 +18,11 @@ using TextMap = std::map<std::string, std::string>;
 TensorMap load_safetensors(const std::filesystem::path& path);
 
 // Tensors may live on any device, in any layout. `metadata` is what Hugging Face's tools expect of weights.
-void save_safetensors(const std::filesystem::path& path, const TensorMap& tensors, const TextMap& metadata = {{"format", "pt"}});
+void save_safetensors(const std::filesystem::path& path, const TensorMap& tensors,
+                      const TextMap& metadata = {{"format", "pt"}});
 
-// Copies `stored` into the tensors of `own`, name by name, converting dtype and device. Missing, unknown and mis-shaped tensors
-// are one Error that begins with `what` and lists them; nothing is copied then.
+// Copies `stored` into the tensors of `own`, name by name, converting dtype and device. Missing, unknown and mis-shaped
+// tensors are one Error that begins with `what` and lists them; nothing is copied then.
 void copy_by_name(const TensorMap& stored, const TensorMap& own, const std::string& what);
 
 }  // namespace vla

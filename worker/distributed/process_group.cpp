@@ -1,5 +1,7 @@
 #include "worker/distributed/process_group.hpp"
 
+#include <exception>
+
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/scalar_tensor.h>
@@ -88,6 +90,18 @@ World::World(const WorkerEnv& env, at::Device device, const ProcessGroupOptions&
   } catch (const c10::Error& error) {
     throw RendezvousError("rank {} cannot join the {} ranks at {}:{}: {}", rank_, size_, env.master_addr, env.master_port,
                           error.what_without_backtrace());
+  }
+}
+
+World::~World() {
+  try {
+    if (std::uncaught_exceptions() > 0) {
+      group_->abort();
+    } else {
+      group_->shutdown();
+    }
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "rank {}: leaving the job: {}\n", rank_, error.what());
   }
 }
 

@@ -29,6 +29,9 @@ class World {
  public:
   // Joins the job described by `env`; RendezvousError if that fails. For a GPU, makes `device` the current one.
   World(const WorkerEnv& env, at::Device device, const ProcessGroupOptions& options = {});
+  World(const World&) = delete;
+  World& operator=(const World&) = delete;
+  ~World();  // leaves the job; while an exception is on its way, without waiting for the other ranks
 
   int64_t rank() const { return rank_; }
   int64_t size() const { return size_; }

@@ -18,8 +18,9 @@ std::string duration(double seconds) {
 }  // namespace
 
 std::string console_line(const StepMetrics& m) {
-  std::string line = fmt::format("step {}/{} | epoch {:.2f} | loss {:.4g} | lr {:.1e} | grad {:.3g} | {:.3g} samples/s | data wait {:.0f}%", m.step,
-                                 m.total_steps, m.epoch, m.loss, m.lr, m.grad_norm, m.samples_per_s, 100 * m.data_wait);
+  std::string line = fmt::format(
+      "step {}/{} | epoch {:.2f} | loss {:.4g} | lr {:.1e} | grad {:.3g} | {:.3g} samples/s | data wait {:.0f}%",
+      m.step, m.total_steps, m.epoch, m.loss, m.lr, m.grad_norm, m.samples_per_s, 100 * m.data_wait);
   for (const auto& [name, value] : m.more) line += fmt::format(" | {} {:.4g}", name, value);
   return line + " | ETA " + duration(static_cast<double>(m.total_steps - m.step) * m.seconds_per_step);
 }

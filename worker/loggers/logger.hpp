@@ -1,5 +1,5 @@
-// Where the numbers of training go. A logger belongs to rank 0's training thread, gets one record per logged step and throws
-// Error when it cannot keep it. A new kind of logger is a file pair and a row in registry.cpp. No Torch.
+// Where the numbers of training go. A logger belongs to rank 0's training thread, gets one record per logged step and
+// throws Error when it cannot keep it. A new kind of logger is a file pair and a row in registry.cpp. No Torch.
 #pragma once
 
 #include <cstdint>

@@ -16,7 +16,8 @@ const std::vector<LoggerRow>& logger_registry() {
 
 std::vector<std::unique_ptr<Logger>> make_loggers(const std::vector<std::string>& names, const LoggerContext& context) {
   std::vector<std::unique_ptr<Logger>> loggers;
-  for (const std::string& name : names) loggers.push_back(cxxrun::find_in_registry(logger_registry(), name, "logger").make(context));
+  for (const std::string& name : names)
+    loggers.push_back(cxxrun::find_in_registry(logger_registry(), name, "logger").make(context));
   return loggers;
 }
 

@@ -19,7 +19,8 @@ double progress_after_warmup(const Shape& shape, int64_t step) {
   return ratio(std::min(step, shape.end) - shape.warmup, std::max<int64_t>(1, shape.end - shape.warmup));
 }
 
-// The first three are those of diffusers 0.39 (get_scheduler), whose first update has a factor of 0 if there is a warm-up.
+// The first three are those of diffusers 0.39 (get_scheduler), whose first update has a factor of 0 if there is a
+// warm-up.
 double constant(const Shape& shape, int64_t step) { return step < shape.warmup ? ratio(step, shape.warmup) : 1; }
 
 double linear(const Shape& shape, int64_t step) {
@@ -63,10 +64,12 @@ LrSchedule::LrSchedule(const SchedulerOptions& options, double peak_lr, int64_t 
   shape_.end = std::max<int64_t>(1, options.decay_steps > 0 ? options.decay_steps : total_steps);
   shape_.floor = peak_lr > 0 ? options.decay_lr / peak_lr : 0;
   if (shape_.floor > 1) {
-    throw cxxrun::UsageError("scheduler.decay_lr={} is above the peak optimizer.lr={}: lower it", options.decay_lr, peak_lr);
+    throw cxxrun::UsageError("scheduler.decay_lr={} is above the peak optimizer.lr={}: lower it", options.decay_lr,
+                             peak_lr);
   }
   if (row.fits_training && total_steps < options.decay_steps) {
-    shape_.warmup = static_cast<int64_t>(static_cast<double>(shape_.warmup * total_steps) / static_cast<double>(options.decay_steps));
+    shape_.warmup = static_cast<int64_t>(static_cast<double>(shape_.warmup * total_steps) /
+                                         static_cast<double>(options.decay_steps));
     shape_.end = std::max<int64_t>(1, total_steps);
   }
 }

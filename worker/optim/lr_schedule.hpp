@@ -1,5 +1,5 @@
-// Learning rate as a factor of the peak, a pure function of the step: nothing to save or restore. A schedule's length is fixed
-// when it is made; a resumed run passes the length of the first one. Immutable. Bad options throw UsageError.
+// Learning rate as a factor of the peak, a pure function of the step: nothing to save or restore. A schedule's length
+// is fixed when it is made; a resumed run passes the length of the first one. Immutable. Bad options throw UsageError.
 #pragma once
 
 #include <cstdint>

@@ -18,7 +18,8 @@ Optimizer::Optimizer(const std::vector<ParameterGroup>& groups, const OptimizerO
       if (bucket == buckets_.end()) {
         buckets_.push_back({.lr = group.lr > 0 ? group.lr : options.lr, .lr_on_device = {}, .slots = {}});
         bucket = buckets_.end() - 1;
-        if (parameter.is_cuda()) bucket->lr_on_device = torch::full({}, bucket->lr, parameter.options().dtype(torch::kFloat));
+        if (parameter.is_cuda())
+          bucket->lr_on_device = torch::full({}, bucket->lr, parameter.options().dtype(torch::kFloat));
       }
       bucket->slots.push_back({name, parameter, torch::zeros_like(parameter), torch::zeros_like(parameter),
                                torch::zeros({}, parameter.options().dtype(torch::kFloat))});
@@ -61,7 +62,9 @@ void Optimizer::step() {
       const torch::Tensor& grad = slot.parameter.grad();
       if (!grad.defined()) continue;
       // The kernels walk memory, not indices.
-      TORCH_CHECK(grad.strides() == slot.parameter.strides() || (grad.is_contiguous() && slot.parameter.is_contiguous()), "gradient of ", slot.name, " is laid out unlike its parameter");
+      TORCH_CHECK(
+          grad.strides() == slot.parameter.strides() || (grad.is_contiguous() && slot.parameter.is_contiguous()),
+          "gradient of ", slot.name, " is laid out unlike its parameter");
       parameters.push_back(slot.parameter);
       grads.push_back(grad);
       exp_avgs.push_back(slot.exp_avg);
@@ -72,12 +75,15 @@ void Optimizer::step() {
     at::_foreach_add_(steps, 1);
     const auto update = [&](const auto& lr) {
       if (o.type == "adam") {
-        at::_fused_adam_(parameters, grads, exp_avgs, exp_avg_sqs, {}, steps, lr, o.beta1, o.beta2, o.weight_decay, o.eps, false, false);
+        at::_fused_adam_(parameters, grads, exp_avgs, exp_avg_sqs, {}, steps, lr, o.beta1, o.beta2, o.weight_decay,
+                         o.eps, false, false);
       } else {
-        at::_fused_adamw_(parameters, grads, exp_avgs, exp_avg_sqs, {}, steps, lr, o.beta1, o.beta2, o.weight_decay, o.eps, false, false);
+        at::_fused_adamw_(parameters, grads, exp_avgs, exp_avg_sqs, {}, steps, lr, o.beta1, o.beta2, o.weight_decay,
+                          o.eps, false, false);
       }
     };
-    // On the GPU the rate is read from memory, so that a captured graph sees later changes; the CPU kernel takes it in full precision.
+    // On the GPU the rate is read from memory, so that a captured graph sees later changes; the CPU kernel takes it in
+    // full precision.
     if (bucket.lr_on_device.defined()) {
       update(bucket.lr_on_device);
     } else {
@@ -104,6 +110,8 @@ TensorMap Optimizer::state() const {
   return state;
 }
 
-void Optimizer::load_state(const TensorMap& state) { copy_by_name(state, this->state(), "the optimizer's state does not fit the policy"); }
+void Optimizer::load_state(const TensorMap& state) {
+  copy_by_name(state, this->state(), "the optimizer's state does not fit the policy");
+}
 
 }  // namespace vla

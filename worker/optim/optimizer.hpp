@@ -1,6 +1,6 @@
-// AdamW or Adam on LibTorch's fused kernels, with gradient clipping by global norm. Owns the moments of the parameters it is
-// given, which it updates in place. Nothing here waits for a GPU. A parameter without a gradient is left alone, as in
-// PyTorch. Used by one thread. Mismatching state throws Error listing names.
+// AdamW or Adam on LibTorch's fused kernels, with gradient clipping by global norm. Owns the moments of the parameters
+// it is given, which it updates in place. Nothing here waits for a GPU. A parameter without a gradient is left alone,
+// as in PyTorch. Used by one thread. Mismatching state throws Error listing names.
 #pragma once
 
 #include <string>
@@ -22,8 +22,8 @@ class Optimizer {
   void set_lr_factor(double factor);
   double lr() const { return options_.lr * factor_; }  // of groups without a rate of their own; what is logged
 
-  // torch.nn.utils.clip_grad_norm_ over all parameters: scales by min(1, grad_clip_norm / (norm + 1e-6)). Returns the norm
-  // before clipping, a scalar on the parameters' device.
+  // torch.nn.utils.clip_grad_norm_ over all parameters: scales by min(1, grad_clip_norm / (norm + 1e-6)). Returns the
+  // norm before clipping, a scalar on the parameters' device.
   torch::Tensor clip_grad_norm();
   void step();
   void zero_grad();  // keeps the memory: gradients are views of DDP's buckets

@@ -25,7 +25,8 @@ using testing::HasSubstr;
 CheckpointFiles files_of(int64_t step) {
   CheckpointFiles files;
   files.tensors["pretrained_model/model.safetensors"]["w"] = torch::full({3}, step, torch::kFloat);
-  add_training_state(files, {.step = step, .consumed_samples = 8 * step, .global_batch = 8, .config_hash = fingerprint("x")},
+  add_training_state(files,
+                     {.step = step, .consumed_samples = 8 * step, .global_batch = 8, .config_hash = fingerprint("x")},
                      {{"w.exp_avg", torch::full({3}, -step, torch::kFloat)}});
   return files;
 }
@@ -90,14 +91,18 @@ TEST(Checkpoint, KeepsTheWholeTrainingState) {
 }
 
 TEST(Checkpoint, SnapshotIsNotTouchedByLaterTraining) {
-  const TempDir dir;
-  CheckpointWriter writer({.output_dir = dir.path()});
-  CheckpointFiles files = files_of(1);
-  const torch::Tensor live = files.tensors["pretrained_model/model.safetensors"]["w"];
-  writer.save(1, files);
-  live.fill_(99);
-  writer.wait();
-  EXPECT_EQ(step_of(dir.path() / "checkpoints/last"), 1);
+  for (const torch::Device device : {torch::Device("cpu"), torch::Device("cuda")}) {
+    if (device.is_cuda() && !torch::cuda::is_available()) continue;
+    const TempDir dir;
+    CheckpointWriter writer({.output_dir = dir.path()});
+    CheckpointFiles files = files_of(1);
+    torch::Tensor& live = files.tensors["pretrained_model/model.safetensors"]["w"];
+    live = live.to(device);
+    writer.save(1, files);
+    live.fill_(99);
+    writer.wait();
+    EXPECT_EQ(step_of(dir.path() / "checkpoints/last"), 1) << device;
+  }
 }
 
 TEST(Checkpoint, SavingAStepAgainReplacesItWhole) {
@@ -143,7 +148,8 @@ TEST(Checkpoint, AKilledSaveLeavesACompleteLastWhereverItIsKilled) {
     const int64_t last = step_of(checkpoints / "last");
     EXPECT_TRUE(last == previous || last == 3 + kills) << last << " after operation " << kills;
     previous = last;
-    for (const int64_t step : list_checkpoints(checkpoints)) EXPECT_EQ(step_of(checkpoints / checkpoint_name(step)), step);
+    for (const int64_t step : list_checkpoints(checkpoints))
+      EXPECT_EQ(step_of(checkpoints / checkpoint_name(step)), step);
     EXPECT_EQ(step_of(*find_checkpoint("true", dir.path())), last);
   }
   EXPECT_GT(kills, 6);  // one for every file at least
@@ -158,7 +164,8 @@ TEST(Checkpoint, AFailedSaveIsReportedAndCostsNothing) {
                              if (operations++ == 2) throw cxxrun::Error("out of luck");
                            }});
   const std::string error = error_of([&] { save(writer, 1); });
-  EXPECT_THAT(error, AllOf(HasSubstr("checkpoint 000001 was not saved"), HasSubstr("out of luck"), HasSubstr("MiB free")));
+  EXPECT_THAT(error,
+              AllOf(HasSubstr("checkpoint 000001 was not saved"), HasSubstr("out of luck"), HasSubstr("MiB free")));
   EXPECT_TRUE(fs::is_empty(dir.path() / "checkpoints"));
   save(writer, 2);
   EXPECT_EQ(step_of(dir.path() / "checkpoints/last"), 2);
@@ -182,7 +189,8 @@ TEST(Checkpoint, AFullDiskIsAClearErrorAndLosesNothing) {
   });
   ::setrlimit(RLIMIT_FSIZE, &unlimited);
   ::signal(SIGXFSZ, handler);
-  EXPECT_THAT(error, AllOf(HasSubstr("000002"), HasSubstr("model.safetensors"), HasSubstr("File too large"), HasSubstr("free in")));
+  EXPECT_THAT(error, AllOf(HasSubstr("000002"), HasSubstr("model.safetensors"), HasSubstr("File too large"),
+                           HasSubstr("free in")));
   EXPECT_THAT(names_in(dir.path() / "checkpoints"), ElementsAre("000001", "last"));
   EXPECT_EQ(step_of(dir.path() / "checkpoints/last"), 1);
 }
@@ -211,13 +219,15 @@ TEST(FindCheckpoint, TakesEveryFormOfResume) {
   EXPECT_FALSE(find_checkpoint("", out));
   EXPECT_FALSE(find_checkpoint("false", out));
   EXPECT_FALSE(find_checkpoint("auto", out));
-  EXPECT_THAT(error_of([&] { find_checkpoint("true", out); }), AllOf(HasSubstr(checkpoints.string()), HasSubstr("--resume=auto")));
+  EXPECT_THAT(error_of([&] { find_checkpoint("true", out); }),
+              AllOf(HasSubstr(checkpoints.string()), HasSubstr("--resume=auto")));
   CheckpointWriter writer({.output_dir = out});
   save(writer, 7);
   save(writer, 8);
   const fs::path seven = fs::canonical(checkpoints / "000007"), eight = fs::canonical(checkpoints / "000008");
   for (const std::string resume : {"true", "auto"}) EXPECT_EQ(find_checkpoint(resume, out), eight);
-  for (const fs::path& path : {out, checkpoints, checkpoints / "last", checkpoints / "last/pretrained_model"}) {
+  for (const fs::path& path :
+       {out, checkpoints, checkpoints / "last", checkpoints / "last/pretrained_model", checkpoints / "last/"}) {
     EXPECT_EQ(find_checkpoint(path, "/nowhere"), eight) << path;
   }
   for (const char* path : {"000007", "000007/pretrained_model", "000007/pretrained_model/model.safetensors"}) {
@@ -240,11 +250,15 @@ TEST(Checkpoint, DamagedTrainingStatesAreErrorsThatNameTheFile) {
   const TempDir dir;
   CheckpointWriter writer({.output_dir = dir.path()});
   save(writer, 1);
-  const fs::path checkpoint = dir.path() / "checkpoints/000001", file = checkpoint / "training_state/training_state.json";
-  for (const auto& [text, message] : {std::pair("{", "is not a training state"), {"{}", "format_version"}, {R"({"format_version": 99})", "newer"},
+  const fs::path checkpoint = dir.path() / "checkpoints/000001",
+                 file = checkpoint / "training_state/training_state.json";
+  for (const auto& [text, message] : {std::pair("{", "is not a training state"),
+                                      {"{}", "format_version"},
+                                      {R"({"format_version": 99})", "newer"},
                                       {R"({"format_version": 1, "step": "x"})", "is not a training state"}}) {
     cxxrun::write_file_atomically(file, text);
-    EXPECT_THAT(error_of([&] { read_training_state(checkpoint); }), AllOf(HasSubstr(file.string()), HasSubstr(message)));
+    EXPECT_THAT(error_of([&] { read_training_state(checkpoint); }),
+                AllOf(HasSubstr(file.string()), HasSubstr(message)));
   }
 }
 

@@ -1,8 +1,8 @@
 #include "worker/checkpoint/lerobot_format.hpp"
 
 #include <gmock/gmock.h>
-#include <nlohmann/json.hpp>
 #include <torch/torch.h>
+#include <nlohmann/json.hpp>
 
 #include "common/atomic_file.hpp"
 #include "common/error.hpp"
@@ -27,6 +27,12 @@ std::shared_ptr<Policy> make_policy(const PretrainedConfig& config) {
   return cxxrun::find_in_registry(policy_registry(), config.type, "policy").make(*config.options, config.features);
 }
 
+// Made once: its image encoder takes a while to initialise.
+std::shared_ptr<Policy> policy_of_lerobots_config() {
+  static const std::shared_ptr<Policy> policy = make_policy(read_pretrained_config(kLeRobot));
+  return policy;
+}
+
 // What we save of the policy that LeRobot's config.json describes.
 class LeRobotFormat : public testing::Test {
  protected:
@@ -47,7 +53,7 @@ class LeRobotFormat : public testing::Test {
 
   TempDir dir_;
   const fs::path saved_ = dir_.path() / "pretrained_model";
-  const std::shared_ptr<Policy> policy_ = make_policy(read_pretrained_config(kLeRobot));
+  const std::shared_ptr<Policy> policy_ = policy_of_lerobots_config();
 };
 
 TEST_F(LeRobotFormat, ProcessorsAreThoseThatLeRobotWrites) {
@@ -55,7 +61,8 @@ TEST_F(LeRobotFormat, ProcessorsAreThoseThatLeRobotWrites) {
     EXPECT_EQ(json::parse(read_file(saved_ / name)), json::parse(read_file(kLeRobot / name))) << name;
   }
   const TensorMap expected = load_safetensors(kLeRobot / "policy_preprocessor_step_3_normalizer_processor.safetensors");
-  for (const char* name : {"policy_preprocessor_step_3_normalizer_processor.safetensors", "policy_postprocessor_step_0_unnormalizer_processor.safetensors"}) {
+  for (const char* name : {"policy_preprocessor_step_3_normalizer_processor.safetensors",
+                           "policy_postprocessor_step_0_unnormalizer_processor.safetensors"}) {
     const TensorMap stats = load_safetensors(saved_ / name);
     ASSERT_EQ(stats.size(), expected.size());
     for (const auto& [key, tensor] : expected) EXPECT_TRUE(torch::equal(stats.at(key), tensor)) << name << " " << key;
@@ -63,7 +70,8 @@ TEST_F(LeRobotFormat, ProcessorsAreThoseThatLeRobotWrites) {
 }
 
 TEST_F(LeRobotFormat, ConfigHasOnlyLeRobotsKeysWithEqualValues) {
-  const json ours = json::parse(read_file(saved_ / "config.json")), lerobot = json::parse(read_file(kLeRobot / "config.json"));
+  const json ours = json::parse(read_file(saved_ / "config.json")),
+             lerobot = json::parse(read_file(kLeRobot / "config.json"));
   for (const auto& [key, value] : ours.items()) {
     ASSERT_TRUE(lerobot.contains(key)) << key;
     EXPECT_EQ(value, lerobot[key]) << key;
@@ -100,9 +108,9 @@ TEST_F(LeRobotFormat, WeightsThatDoNotFitAreOneErrorListingThem) {
   weights["model.surprise"] = torch::zeros({1});
   save_safetensors(file, weights);
   const torch::Tensor before = policy_->parameters()[0].detach().clone();
-  EXPECT_THAT(error_of_loading(),
-              AllOf(HasSubstr(file.string()), HasSubstr("model.action_head.bias is missing"),
-                    HasSubstr("model.action_head.weight has shape [2, 2], not [4, 64]"), HasSubstr("model.surprise is unknown")));
+  EXPECT_THAT(error_of_loading(), AllOf(HasSubstr(file.string()), HasSubstr("model.action_head.bias is missing"),
+                                        HasSubstr("model.action_head.weight has shape [2, 2], not [4, 64]"),
+                                        HasSubstr("model.surprise is unknown")));
   EXPECT_TRUE(torch::equal(policy_->parameters()[0], before));
 }
 
@@ -114,7 +122,8 @@ TEST_F(LeRobotFormat, UnknownKeysAreIgnoredWithAWarning) {
   testing::internal::CaptureStderr();
   read_pretrained_config(saved_);
   const std::string warning = testing::internal::GetCapturedStderr();
-  EXPECT_THAT(warning, AllOf(HasSubstr("config.json"), HasSubstr("temporal_ensemble_coeff = 0.01"), testing::Not(HasSubstr("license"))));
+  EXPECT_THAT(warning, AllOf(HasSubstr("config.json"), HasSubstr("temporal_ensemble_coeff = 0.01"),
+                             testing::Not(HasSubstr("license"))));
 }
 
 TEST_F(LeRobotFormat, FindsTheFolderThatTheUserMeant) {
@@ -139,21 +148,32 @@ TEST_F(LeRobotFormat, DamagedFilesAreErrorsThatNameFileAndKey) {
     config[key] = value;
     return config.dump();
   };
-  const auto config_error = [&](const std::string& text) { return error_of("config.json", text, read_pretrained_config); };
+  const auto config_error = [&](const std::string& text) {
+    return error_of("config.json", text, read_pretrained_config);
+  };
   EXPECT_THAT(config_error("{\"type\":"), AllOf(HasSubstr("config.json"), HasSubstr("not valid")));
   EXPECT_THAT(config_error("[]"), HasSubstr("not a JSON object"));
   EXPECT_THAT(config_error("{}"), HasSubstr("'type' is missing"));
   EXPECT_THAT(config_error(with("type", "actt")), AllOf(HasSubstr("config.json"), HasSubstr("did you mean 'act'")));
+  EXPECT_THAT(config_error(R"({"type": "act", "x": )" + std::string(100'000, '[')),
+              AllOf(HasSubstr("config.json"), HasSubstr("nested too deeply")));
+  EXPECT_THAT(config_error(with("output_features", {{"action", {{"type", "ACTION"}, {"shape", {-4}}}}})),
+              AllOf(HasSubstr("config.json"), HasSubstr("'action' has a size of -4")));
   EXPECT_THAT(config_error(with("input_features", 3)), AllOf(HasSubstr("config.json"), HasSubstr("'input_features'")));
-  EXPECT_THAT(config_error(with("input_features", {{"x", {{"type", "SMELL"}, {"shape", {1}}}}})), HasSubstr("unknown feature type 'SMELL'"));
-  EXPECT_THAT(config_error(with("dim_model", "wide")), AllOf(HasSubstr("config.json"), HasSubstr("dim_model"), HasSubstr("wide")));
+  EXPECT_THAT(config_error(with("input_features", {{"x", {{"type", "SMELL"}, {"shape", {1}}}}})),
+              HasSubstr("unknown feature type 'SMELL'"));
+  EXPECT_THAT(config_error(with("dim_model", "wide")),
+              AllOf(HasSubstr("config.json"), HasSubstr("dim_model"), HasSubstr("wide")));
   EXPECT_THAT(config_error(with("dim_model", -64)), AllOf(HasSubstr("dim_model"), HasSubstr("-64")));
 
-  const auto stats_error = [&](const std::string& text) { return error_of("policy_preprocessor.json", text, read_pretrained_stats); };
+  const auto stats_error = [&](const std::string& text) {
+    return error_of("policy_preprocessor.json", text, read_pretrained_stats);
+  };
   EXPECT_THAT(stats_error("{}"), HasSubstr("is not a processor"));
   EXPECT_THAT(stats_error(R"({"steps": []})"), HasSubstr("no step 'normalizer_processor'"));
-  EXPECT_THAT(stats_error(R"({"steps": [{"registry_name": "normalizer_processor", "state_file": "../../etc/passwd"}]})"),
-              HasSubstr("is not a file beside it"));
+  EXPECT_THAT(
+      stats_error(R"({"steps": [{"registry_name": "normalizer_processor", "state_file": "../../etc/passwd"}]})"),
+      HasSubstr("is not a file beside it"));
 }
 
 }  // namespace

@@ -19,8 +19,16 @@ using testing::HasSubstr;
 using testing::Not;
 
 StepMetrics metrics_at(int64_t step) {
-  return {.step = step, .total_steps = 400, .epoch = 1.25, .loss = 0.83121, .lr = 1e-4, .grad_norm = 4.2149, .samples_per_s = 210,
-          .seconds_per_step = 0.2, .data_wait = 0.03, .more = {{"l1_loss", 0.5}}};
+  return {.step = step,
+          .total_steps = 400,
+          .epoch = 1.25,
+          .loss = 0.83121,
+          .lr = 1e-4,
+          .grad_norm = 4.2149,
+          .samples_per_s = 210,
+          .seconds_per_step = 0.2,
+          .data_wait = 0.03,
+          .more = {{"l1_loss", 0.5}}};
 }
 
 std::vector<int64_t> steps_in(const std::filesystem::path& path) {
@@ -34,7 +42,8 @@ TEST(JsonlLogger, WritesOneObjectPerStepWithTheDocumentedKeysInOrder) {
   const TempDir dir;
   JsonlLogger(LoggerContext{dir.path()}).log(metrics_at(20));
   EXPECT_EQ(read_file(dir.path() / "metrics.jsonl"),
-            "{\"step\":20,\"epoch\":1.25,\"loss\":0.83121,\"lr\":0.0001,\"grad_norm\":4.2149,\"samples_per_s\":210.0,\"data_wait\":0.03,"
+            "{\"step\":20,\"epoch\":1.25,\"loss\":0.83121,\"lr\":0.0001,\"grad_norm\":4.2149,\"samples_per_s\":210.0,"
+            "\"data_wait\":0.03,"
             "\"l1_loss\":0.5}\n");
 }
 
@@ -78,7 +87,8 @@ TEST(JsonlLogger, AMissingFolderIsAnErrorThatNamesTheFile) {
 
 TEST(ConsoleLogger, LineIsReadable) {
   EXPECT_EQ(console_line(metrics_at(40)),
-            "step 40/400 | epoch 1.25 | loss 0.8312 | lr 1.0e-04 | grad 4.21 | 210 samples/s | data wait 3% | l1_loss 0.5 | ETA 1m 12s");
+            "step 40/400 | epoch 1.25 | loss 0.8312 | lr 1.0e-04 | grad 4.21 | 210 samples/s | data wait 3% | l1_loss "
+            "0.5 | ETA 1m 12s");
   StepMetrics slow = metrics_at(0);
   slow.seconds_per_step = 100;
   EXPECT_THAT(console_line(slow), HasSubstr("ETA 11h 06m"));

@@ -1,6 +1,7 @@
 #include "worker/checkpoint/safetensors.hpp"
 
 #include <cstring>
+#include <fstream>
 #include <random>
 
 #include <gmock/gmock.h>
@@ -15,9 +16,12 @@ namespace {
 
 using cxxrun::read_file;
 using cxxrun::TempDir;
-using cxxrun::write_file_atomically;
 using testing::AllOf;
 using testing::HasSubstr;
+
+void write_file(const std::filesystem::path& path, const std::string& bytes) {
+  std::ofstream(path, std::ios::binary) << bytes;
+}
 
 std::string file_of(const std::string& header, const std::string& data) {
   uint64_t size = header.size();
@@ -37,7 +41,8 @@ std::string error_of(const std::filesystem::path& path) {
 
 TensorMap one_of_each_dtype() {
   TensorMap tensors{{"empty", torch::empty({0, 3})}, {"scalar", torch::tensor(1.5)}};
-  for (const auto type : {at::kDouble, at::kFloat, at::kHalf, at::kBFloat16, at::kLong, at::kInt, at::kShort, at::kChar, at::kByte, at::kBool}) {
+  for (const auto type : {at::kDouble, at::kFloat, at::kHalf, at::kBFloat16, at::kLong, at::kInt, at::kShort, at::kChar,
+                          at::kByte, at::kBool}) {
     tensors[std::string("t.") + c10::toString(type)] = torch::randint(0, 2, {3, 5}).to(type);
   }
   return tensors;
@@ -57,7 +62,8 @@ TEST(Safetensors, RoundTripKeepsEveryDtypeShapeAndValue) {
 
 TEST(Safetensors, WritesTheBytesThatThePythonLibraryWrites) {
   const TempDir dir;
-  const std::filesystem::path original = TEST_DATA_DIR "/lerobot_checkpoint/policy_preprocessor_step_3_normalizer_processor.safetensors";
+  const std::filesystem::path original =
+      TEST_DATA_DIR "/lerobot_checkpoint/policy_preprocessor_step_3_normalizer_processor.safetensors";
   save_safetensors(dir.path() / "copy", load_safetensors(original), {});
   EXPECT_EQ(read_file(dir.path() / "copy"), read_file(original));
 }
@@ -65,7 +71,8 @@ TEST(Safetensors, WritesTheBytesThatThePythonLibraryWrites) {
 TEST(Safetensors, SavesNonContiguousTensorsByValue) {
   const TempDir dir;
   const torch::Tensor x = torch::arange(12).reshape({3, 4});
-  save_safetensors(dir.path() / "a", {{"t", x.t()}, {"slice", x.select(1, 2)}, {"grad", torch::ones({2}).requires_grad_()}});
+  save_safetensors(dir.path() / "a",
+                   {{"t", x.t()}, {"slice", x.select(1, 2)}, {"grad", torch::ones({2}).requires_grad_()}});
   const TensorMap loaded = load_safetensors(dir.path() / "a");
   EXPECT_TRUE(torch::equal(loaded.at("t"), x.t()));
   EXPECT_TRUE(torch::equal(loaded.at("slice"), x.select(1, 2)));
@@ -84,16 +91,18 @@ TEST(Safetensors, RefusesToSaveDtypesOfNoName) {
 
 TEST(Safetensors, EveryTruncationIsAnErrorThatNamesTheFile) {
   const TempDir dir;
-  save_safetensors(dir.path() / "whole", {{"a", torch::arange(5)}, {"b", torch::ones({2, 3})}, {"c", torch::ones({3}, at::kByte)}});
+  save_safetensors(dir.path() / "whole",
+                   {{"a", torch::arange(5)}, {"b", torch::ones({2, 3})}, {"c", torch::ones({3}, at::kByte)}});
   const std::string whole = read_file(dir.path() / "whole");
   const auto path = dir.path() / "cut.safetensors";
   for (size_t size = 0; size < whole.size(); ++size) {
-    write_file_atomically(path, whole.substr(0, size));
+    write_file(path, whole.substr(0, size));
     EXPECT_THAT(error_of(path), AllOf(HasSubstr("cut.safetensors"), HasSubstr("is truncated"))) << size;
   }
-  write_file_atomically(path, whole.substr(0, whole.size() - 1));
-  EXPECT_THAT(error_of(path), AllOf(HasSubstr("'c'"), HasSubstr("the file ends at " + std::to_string(whole.size() - 1))));
-  write_file_atomically(path, whole + "x");
+  write_file(path, whole.substr(0, whole.size() - 1));
+  EXPECT_THAT(error_of(path),
+              AllOf(HasSubstr("'c'"), HasSubstr("the file ends at " + std::to_string(whole.size() - 1))));
+  write_file(path, whole + "x");
   EXPECT_THAT(error_of(path), HasSubstr("1 bytes after the last tensor"));
 }
 
@@ -107,7 +116,7 @@ TEST(Safetensors, FlippedBytesNeverDoWorseThanAnError) {
     std::string damaged = whole;
     const size_t header = whole.find("}}") + 2;
     for (int k = 0; k < 1 + i % 3; ++k) damaged[random() % header] = static_cast<char>(random());
-    write_file_atomically(dir.path() / "damaged", damaged);
+    write_file(dir.path() / "damaged", damaged);
     errors += error_of(dir.path() / "damaged") != "no error";
   }
   EXPECT_GT(errors, 2000);  // the rest changed a name or the metadata, or nothing
@@ -131,29 +140,49 @@ TEST(Safetensors, HostileHeadersAreErrorsThatSayWhatIsWrong) {
       {"deep nesting", file_of(std::string(100'000, '['), ""), "nested too deeply"},
       {"nested objects", file_of(R"({"a":{"b":{"c":{"d":1}}}})", ""), "nested too deeply"},
       {"not an object", file_of(R"({"t":1})", ""), "'dtype' is missing"},
-      {"unknown dtype", file_of(tensor(R"("dtype":"F8","shape":[8],"data_offsets":[0,8])"), eight), "dtype \"F8\" is not supported"},
-      {"dtype of another kind", file_of(tensor(R"("dtype":[1],"shape":[8],"data_offsets":[0,8])"), eight), "dtype [1] is not supported"},
+      {"unknown dtype", file_of(tensor(R"("dtype":"F8","shape":[8],"data_offsets":[0,8])"), eight),
+       "dtype \"F8\" is not supported"},
+      {"dtype of another kind", file_of(tensor(R"("dtype":[1],"shape":[8],"data_offsets":[0,8])"), eight),
+       "dtype [1] is not supported"},
       {"no shape", file_of(tensor(R"("dtype":"U8","data_offsets":[0,8])"), eight), "'shape' is missing"},
-      {"negative size", file_of(tensor(R"("dtype":"U8","shape":[-8],"data_offsets":[0,8])"), eight), "-8 is not a non-negative integer"},
-      {"fraction", file_of(tensor(R"("dtype":"U8","shape":[8.0],"data_offsets":[0,8])"), eight), "8.0 is not a non-negative integer"},
-      {"overflowing shape", file_of(tensor(R"("dtype":"F64","shape":[4294967296,4294967296],"data_offsets":[0,8])"), eight), "too large"},
-      {"overflow behind a zero", file_of(tensor(R"("dtype":"F64","shape":[0,4294967296,4294967296],"data_offsets":[0,0])"), ""), "too large"},
-      {"wrong span", file_of(tensor(R"("dtype":"F32","shape":[3],"data_offsets":[0,8])"), eight), "do not span the 12 bytes"},
+      {"negative size", file_of(tensor(R"("dtype":"U8","shape":[-8],"data_offsets":[0,8])"), eight),
+       "-8 is not a non-negative integer"},
+      {"fraction", file_of(tensor(R"("dtype":"U8","shape":[8.0],"data_offsets":[0,8])"), eight),
+       "8.0 is not a non-negative integer"},
+      {"overflowing shape",
+       file_of(tensor(R"("dtype":"F64","shape":[4294967296,4294967296],"data_offsets":[0,8])"), eight), "too large"},
+      {"overflow behind a zero",
+       file_of(tensor(R"("dtype":"F64","shape":[0,4294967296,4294967296],"data_offsets":[0,0])"), ""), "too large"},
+      {"wrong span", file_of(tensor(R"("dtype":"F32","shape":[3],"data_offsets":[0,8])"), eight),
+       "do not span the 12 bytes"},
       {"reversed", file_of(tensor(R"("dtype":"U8","shape":[8],"data_offsets":[8,0])"), eight), "do not span"},
-      {"far away", file_of(tensor(R"("dtype":"U8","shape":[0],"data_offsets":[9223372036854775807,9223372036854775807])"), ""), "too large"},
-      {"beyond 64 bits", file_of(tensor(R"("dtype":"U8","shape":[18446744073709551615],"data_offsets":[0,8])"), eight), "not a non-negative integer"},
-      {"leading gap", file_of(tensor(R"("dtype":"U8","shape":[4],"data_offsets":[4,8])"), eight), "the one before it ends at"},
-      {"overlap", file_of(R"({"a":{"dtype":"U8","shape":[6],"data_offsets":[0,6]},"b":{"dtype":"U8","shape":[4],"data_offsets":[4,8]}})", eight),
+      {"far away",
+       file_of(tensor(R"("dtype":"U8","shape":[0],"data_offsets":[9223372036854775807,9223372036854775807])"), ""),
+       "too large"},
+      {"beyond 64 bits", file_of(tensor(R"("dtype":"U8","shape":[18446744073709551615],"data_offsets":[0,8])"), eight),
+       "not a non-negative integer"},
+      {"leading gap", file_of(tensor(R"("dtype":"U8","shape":[4],"data_offsets":[4,8])"), eight),
+       "the one before it ends at"},
+      {"overlap",
+       file_of(
+           R"({"a":{"dtype":"U8","shape":[6],"data_offsets":[0,6]},"b":{"dtype":"U8","shape":[4],"data_offsets":[4,8]}})",
+           eight),
        "tensor 'b' starts at byte"},
-      {"named twice", file_of(R"({"a":{"dtype":"U8","shape":[8],"data_offsets":[0,8]},"a":{"dtype":"U8","shape":[8],"data_offsets":[0,8]}})", eight),
+      {"named twice",
+       file_of(
+           R"({"a":{"dtype":"U8","shape":[8],"data_offsets":[0,8]},"a":{"dtype":"U8","shape":[8],"data_offsets":[0,8]}})",
+           eight),
        "names 'a' twice"},
-      {"beyond the end", file_of(tensor(R"("dtype":"U8","shape":[1000000000000],"data_offsets":[0,1000000000000])"), eight), "is truncated"},
+      {"beyond the end",
+       file_of(tensor(R"("dtype":"U8","shape":[1000000000000],"data_offsets":[0,1000000000000])"), eight),
+       "is truncated"},
       {"trailing bytes", file_of("{}", eight), "8 bytes after the last tensor"},
   };
   const TempDir dir;
   for (const Hostile& row : rows) {
-    write_file_atomically(dir.path() / "bad.safetensors", row.bytes);
-    EXPECT_THAT(error_of(dir.path() / "bad.safetensors"), AllOf(HasSubstr("bad.safetensors"), HasSubstr(row.message))) << row.what;
+    write_file(dir.path() / "bad.safetensors", row.bytes);
+    EXPECT_THAT(error_of(dir.path() / "bad.safetensors"), AllOf(HasSubstr("bad.safetensors"), HasSubstr(row.message)))
+        << row.what;
   }
 }
 

@@ -209,6 +209,24 @@ TEST_F(BrokenDataset, UnnamedTaskColumnIsRead) {
   EXPECT_EQ(open_dataset({.root = root_})->tasks().at(0), "Reach a goal position");
 }
 
+TEST_F(BrokenDataset, RowGroupsNeedNotBeEpisodes) {
+  const auto table = read_table(root_ + kRows);
+  const SampleRequest request = {{"observation.image", {}}, {"observation.state", {-1, 0}}, {"action", {0, 1}}};
+  for (const int64_t rows : {37, 1000}) {
+    const auto file = arrow::io::FileOutputStream::Open(root_ + kRows).ValueOrDie();
+    ASSERT_TRUE(parquet::arrow::WriteTable(*table, arrow::default_memory_pool(), file, rows).ok());
+    ASSERT_TRUE(file->Close().ok());
+    const auto original = open_dataset({.root = kData + "/lerobot_png"});
+    const auto filtered = open_dataset({.root = root_, .episodes = {0, 2}});
+    ASSERT_EQ(filtered->size(), 95);
+    const SampleLayout layout = original->layout(request);
+    const auto expected = original->open_reader(request), reader = filtered->open_reader(request);
+    for (int64_t i = 0; i < 95; ++i) {
+      ASSERT_TRUE(Sample(layout, *reader, i) == Sample(layout, *expected, i < 50 ? i : i + 55)) << i;
+    }
+  }
+}
+
 TEST_F(BrokenDataset, TwoDimensionalFeaturesAreRead) {
   // The state as 2 x 2 of int64, stored as lists of lists.
   const auto values = std::make_shared<arrow::Int64Builder>();

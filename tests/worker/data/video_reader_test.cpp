@@ -36,7 +36,7 @@ void remux(const std::string& from, const std::string& to, int count, const char
   stream->time_base = input->streams[0]->time_base;
   ASSERT_GE(avio_open(&created->pb, to.c_str(), AVIO_FLAG_WRITE), 0);
   AVDictionary* options = nullptr;
-  av_dict_set(&options, "movflags", flags, 0);
+  av_dict_set(&options, "movflags", flags, 0);  // null removes the option
   ASSERT_GE(avformat_write_header(created, &options), 0);
   av_dict_free(&options);
   const Packet packet(av_packet_alloc());
@@ -100,23 +100,23 @@ TEST(VideoReader, EveryFrameIsTheSameFromEveryDirection) {
   }
 }
 
-TEST(VideoReader, FragmentedAndUnevenFilesAreReadFromTheirPackets) {
+TEST(VideoReader, FragmentedAndUnevenFilesShowTheSameFrames) {
   struct Variant {
     const char* flags;
     int64_t (*retime)(int64_t);
   };
   const Variant variants[] = {{"frag_keyframe", [](int64_t t) { return t; }},
-                              {"", [](int64_t t) { return 2 * t + (t / 128 % 2 != 0 ? 50 : 0); }}};
+                              {nullptr, [](int64_t t) { return 2 * t + (t / 128 % 2 != 0 ? 50 : 0); }}};
   const TempDir dir;
   VideoReader original(kData + kH264);
   std::vector<std::byte> expected(128 * 128 * 3), rgb(128 * 128 * 3);
   for (const Variant& variant : variants) {
-    SCOPED_TRACE(variant.flags);
+    SCOPED_TRACE(variant.flags == nullptr ? "uneven" : variant.flags);
     const std::string path = dir.path() + "/copy.mp4";
     remux(kData + kH264, path, 60, variant.flags, variant.retime);
     VideoReader reader(path);
     ASSERT_EQ(reader.times()->count, 60);
-    EXPECT_EQ(reader.times()->ticks.size(), 60U);
+    EXPECT_EQ(reader.times()->ticks.size(), variant.flags == nullptr ? 60U : 0U);
     for (const int64_t frame : {0, 1, 2, 59, 30, 31, 7, 8, 58, 3}) {
       original.read(frame, expected.data());
       reader.read(frame, rgb.data());

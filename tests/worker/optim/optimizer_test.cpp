@@ -1,8 +1,12 @@
 #include "worker/optim/optimizer.hpp"
 
+#include <cmath>
+
+#include <ATen/cuda/CUDAGraph.h>
+#include <c10/cuda/CUDAGuard.h>
 #include <gmock/gmock.h>
-#include <nlohmann/json.hpp>
 #include <torch/torch.h>
+#include <nlohmann/json.hpp>
 
 #include "common/atomic_file.hpp"
 #include "common/error.hpp"
@@ -18,20 +22,31 @@ torch::Tensor values(at::IntArrayRef shape, double phase) {
 }
 
 struct Model {
+  torch::TensorOptions options = torch::kDouble;
   std::vector<std::pair<std::string, torch::Tensor>> parameters = {
-      {"a", values({3, 4}, 0).requires_grad_()}, {"b", values({5}, 1).requires_grad_()}, {"c", values({2, 3, 2}, 2).requires_grad_()}};
+      {"a", values({3, 4}, 0).to(options).requires_grad_()},
+      {"b", values({5}, 1).to(options).requires_grad_()},
+      {"c", values({2, 3, 2}, 2).to(options).requires_grad_()}};
 
-  std::vector<ParameterGroup> groups() const { return {{"main", 0, {parameters[0], parameters[1]}}, {"slow", 0.02, {parameters[2]}}}; }
+  std::vector<ParameterGroup> groups() const {
+    return {{"main", 0, {parameters[0], parameters[1]}}, {"slow", 0.02, {parameters[2]}}};
+  }
   void set_gradients(int step) const {
     for (size_t i = 0; i < parameters.size(); ++i) {
       const torch::Tensor& p = parameters[i].second;
-      p.mutable_grad() = values(p.sizes(), 10. * step + 3. * static_cast<double>(i)) * 2;
+      const torch::Tensor grad = values(p.sizes(), 10. * step + 3. * static_cast<double>(i)).to(options) * 2;
+      if (p.grad().defined()) {
+        p.mutable_grad().copy_(grad);
+      } else {
+        p.mutable_grad() = grad;
+      }
     }
   }
 };
 
 OptimizerOptions options_of(const std::string& type, double clip) {
-  return {.type = type, .lr = 0.1, .beta1 = 0.9, .beta2 = 0.99, .eps = 1e-8, .weight_decay = 0.03, .grad_clip_norm = clip};
+  return {
+      .type = type, .lr = 0.1, .beta1 = 0.9, .beta2 = 0.99, .eps = 1e-8, .weight_decay = 0.03, .grad_clip_norm = clip};
 }
 
 // One optimizer step; returns the gradient's norm.
@@ -53,7 +68,8 @@ TEST(Optimizer, EqualsPyTorchOverFourClippedSteps) {
   for (const auto& [type, clip] : {std::pair("adamw", 3.0), std::pair("adam", 100.0)}) {
     const Model model;
     Optimizer optimizer(model.groups(), options_of(type, clip));
-    for (int step = 0; step < 4; ++step) EXPECT_NEAR(train(model, optimizer, step), golden[type]["norms"][step].get<double>(), 1e-12);
+    for (int step = 0; step < 4; ++step)
+      EXPECT_NEAR(train(model, optimizer, step), golden[type]["norms"][step].get<double>(), 1e-12);
     const auto state = optimizer.state();
     for (const auto& [name, parameter] : model.parameters) {
       expect_near(parameter, golden[type]["parameters"][name], type + (" " + name));
@@ -102,7 +118,8 @@ TEST(Optimizer, LeavesParametersWithoutGradientAlone) {
 }
 
 TEST(Optimizer, MayMixDtypesInAGroup) {
-  const torch::Tensor half = torch::ones({4}, torch::kBFloat16).requires_grad_(), full = torch::ones({4}).requires_grad_();
+  const torch::Tensor half = torch::ones({4}, torch::kBFloat16).requires_grad_(),
+                      full = torch::ones({4}).requires_grad_();
   Optimizer optimizer({{"all", 0, {{"half", half}, {"full", full}}}}, options_of("adamw", 1));
   half.mutable_grad() = torch::ones_like(half);
   full.mutable_grad() = torch::ones_like(full);
@@ -111,6 +128,34 @@ TEST(Optimizer, MayMixDtypesInAGroup) {
   EXPECT_LT(full[0].item<float>(), 1);
   EXPECT_LT(half[0].item<float>(), 1);
   EXPECT_EQ(optimizer.state().at("half.exp_avg").scalar_type(), torch::kBFloat16);
+}
+
+TEST(Optimizer, OnCudaEqualsTheCpuAlsoWhenReplayedFromAGraphWithNewRates) {
+  if (!torch::cuda::is_available()) GTEST_SKIP() << "no CUDA device";
+  const c10::cuda::CUDAStreamGuard stream(c10::cuda::getStreamFromPool());
+  const Model cpu{torch::kFloat}, eager{torch::device(torch::kCUDA).dtype(torch::kFloat)}, replayed{eager.options};
+  Optimizer on_cpu(cpu.groups(), options_of("adamw", 3)), on_cuda(eager.groups(), options_of("adamw", 3)),
+      in_graph(replayed.groups(), options_of("adamw", 3));
+  at::cuda::CUDAGraph graph;
+  for (int step = 0; step < 4; ++step) {
+    const double norm = train(cpu, on_cpu, step);
+    EXPECT_NEAR(train(eager, on_cuda, step), norm, 1e-5 * norm);
+    replayed.set_gradients(step);
+    in_graph.set_lr_factor(1 - 0.2 * step);
+    if (step == 1) graph.capture_begin();
+    if (step <= 1) {
+      in_graph.clip_grad_norm();
+      in_graph.step();
+    }
+    if (step == 1) graph.capture_end();
+    if (step >= 1) graph.replay();
+  }
+  for (size_t i = 0; i < 3; ++i) {
+    const torch::Tensor& expected = cpu.parameters[i].second;
+    EXPECT_LE((eager.parameters[i].second.cpu() - expected).abs().max().item<double>(), 1e-6)
+        << cpu.parameters[i].first;
+    EXPECT_TRUE(torch::equal(replayed.parameters[i].second, eager.parameters[i].second)) << cpu.parameters[i].first;
+  }
 }
 
 TEST(Optimizer, StateThatDoesNotFitIsOneErrorNamingEveryTensor) {

@@ -132,7 +132,7 @@ TEST_P(PolicyContract, LearnsOneBatchByHeart) {
   options.lr = GetParam() == "linear" ? 3e-2 : 1e-3;
   Optimizer optimizer(policy->parameter_groups(), options);
   const double before = loss_of(*policy, batch).loss.item<double>();
-  for (int step = 0; step < 30; ++step) {
+  for (int step = 0; step < 60; ++step) {
     policy->zero_grad();
     loss_of(*policy, batch).loss.backward();
     optimizer.step();
