@@ -29,8 +29,9 @@ const OptionSpec& by_long_name(const std::string& name) {
     known.push_back(spec.name);
     if (spec.origin == OptionSpec::Origin::kOwn) continue;
     for (const std::string& spelling : {std::string(spec.name), underscored}) {
-      if (!spelling.starts_with(name) || std::find(matches.begin(), matches.end(), "--" + spelling) != matches.end())
+      if (!spelling.starts_with(name) || std::find(matches.begin(), matches.end(), "--" + spelling) != matches.end()) {
         continue;
+      }
       matches.push_back("--" + spelling);
       found = &spec;
     }

@@ -32,8 +32,9 @@ std::vector<CgroupFolder> cgroup_folders(const std::string& controller) {
     if (second == line.npos) continue;
     const std::string controllers = line.substr(first + 1, second - first - 1);
     const bool unified = controllers.empty();
-    if (!unified && fmt::format(",{},", controllers).find(fmt::format(",{},", controller)) == std::string::npos)
+    if (!unified && fmt::format(",{},", controllers).find(fmt::format(",{},", controller)) == std::string::npos) {
       continue;
+    }
     const fs::path mount = unified ? "/sys/fs/cgroup" : "/sys/fs/cgroup/" + controller;
     for (fs::path group = fs::path(line.substr(second + 1)).relative_path();; group = group.parent_path()) {
       std::error_code ignored;

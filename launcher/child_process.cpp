@@ -40,8 +40,9 @@ struct RankSetup {
     // Boost's own closing leaves the gaps between whitelisted descriptors open. Marking all of them closes them by the exec,
     // and keeps Boost's error pipe until then.
     if (::syscall(SYS_close_range, 3U, ~0U, CLOSE_RANGE_CLOEXEC) != 0) {
-      for (int fd = 3, end = static_cast<int>(::sysconf(_SC_OPEN_MAX)); fd < end; ++fd)
+      for (int fd = 3, end = static_cast<int>(::sysconf(_SC_OPEN_MAX)); fd < end; ++fd) {
         ::fcntl(fd, F_SETFD, FD_CLOEXEC);
+      }
     }
     if (spec.inherited_fd >= 0) ::fcntl(spec.inherited_fd, F_SETFD, 0);
     ::signal(SIGPIPE, SIG_DFL);
@@ -102,7 +103,8 @@ ChildProcess ChildProcess::spawn(const SpawnSpec& spec) {
 ChildProcess::~ChildProcess() {
   if (!running()) return;
   signal_group(SIGKILL);
-  ::waitpid(pid_, nullptr, 0);
+  // Not waited for: in uninterruptible sleep it would hold us. Whoever outlives us reaps it.
+  ::waitpid(pid_, nullptr, WNOHANG);
 }
 
 void ChildProcess::signal_group(int signo) const {

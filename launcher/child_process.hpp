@@ -1,5 +1,5 @@
 // One rank's process: a session and process group of its own, so that the terminal signals only cxxrun. Owns the pid; a
-// live ChildProcess destroyed kills its group and reaps. Dies with the thread that spawned it (PR_SET_PDEATHSIG): main
+// live ChildProcess destroyed kills its group. Dies with the thread that spawned it (PR_SET_PDEATHSIG): main
 // thread only. Does not poll: the owner reaps when SIGCHLD tells it to. spawn() throws Error with the program and the reason.
 #pragma once
 

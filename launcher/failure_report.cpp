@@ -45,8 +45,9 @@ bool killed_for_memory(const JobOutcome& job) {
 
 std::string find_remedy(const JobOutcome& job) {
   const RankOutcome& culprit = job.ranks[job.culprit];
-  if (killed_for_memory(job))
+  if (killed_for_memory(job)) {
     return "main memory ran out: fewer loader workers, a smaller batch, or a higher limit for this container";
+  }
   std::string said = culprit.message;
   for (const std::string& line : culprit.last_lines) said += "\n" + line;
   for (const Remedy& row : kRemedies) {
@@ -59,8 +60,9 @@ std::string describe_culprit(const JobOutcome& job) {
   const RankOutcome& culprit = job.ranks[job.culprit];
   const bool is_vla_worker = std::filesystem::path(job.program).filename() == "vla_worker";
   std::string how = culprit.status ? describe(*culprit.status, is_vla_worker) : "still running";
-  if (killed_for_memory(job))
+  if (killed_for_memory(job)) {
     how = fmt::format("{} (killed by the kernel: out of memory)", how.substr(0, how.find(" (")));
+  }
   const std::string step = culprit.last_step ? fmt::format(", last step {}", *culprit.last_step) : "";
   return fmt::format("rank {} (local rank {}, pid {}) failed first, {:.1f} s after its start{}: {}", culprit.rank,
                      culprit.local_rank, culprit.pid, static_cast<double>(culprit.ran_for.count()) / 1000, step, how);
@@ -68,8 +70,9 @@ std::string describe_culprit(const JobOutcome& job) {
 
 std::string describe_other(const RankOutcome& rank) {
   if (!rank.status) return "could not be killed";
-  if (rank.killed_by_us && rank.status->signo == SIGKILL)
+  if (rank.killed_by_us && rank.status->signo == SIGKILL) {
     return "killed by cxxrun: did not end in time after being asked to";
+  }
   if (rank.asked_to_end && rank.status->signo == SIGTERM) return "stopped by cxxrun";
   const std::string how = rank.status->success() ? "ended well" : describe(*rank.status);
   return rank.asked_to_end ? "stopped by cxxrun, " + how : how;
@@ -114,10 +117,12 @@ std::string format_failure_report(const JobOutcome& job) {
     if (group == groups.end()) group = groups.insert(group, {text, {}});
     group->second.push_back(job.ranks[i].rank);
   }
-  for (size_t i = 0; i < groups.size() && i < kOtherGroups; ++i)
+  for (size_t i = 0; i < groups.size() && i < kOtherGroups; ++i) {
     report += fmt::format("  {}: {}\n", name_ranks(groups[i].second), groups[i].first);
-  if (groups.size() > kOtherGroups)
+  }
+  if (groups.size() > kOtherGroups) {
     report += fmt::format("  and {} more kinds of endings\n", groups.size() - kOtherGroups);
+  }
   return report;
 }
 

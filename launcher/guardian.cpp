@@ -20,6 +20,9 @@ namespace {
 constexpr std::chrono::seconds kKillWait{5};
 constexpr int kPatience = 3;  // stop signals until the supervisor itself is taken for stuck
 
+// Not fmt::print, which throws when nobody reads stderr any more.
+void say(const std::string& text) { std::fputs(("cxxrun: " + text + "\n").c_str(), stderr); }
+
 class Guardian {
  public:
   Guardian(SignalSource& signals, Orphans& orphans, ControlChannel supervisor, pid_t pid)
@@ -32,8 +35,8 @@ class Guardian {
     while (!status_) loop_.run_once();
     end_leftovers();
     if (status_->signo != 0) {
-      fmt::print(stderr, "cxxrun: its supervisor (pid {}) was ended by {}; all ranks were ended with it\n", pid_,
-                 signal_name(status_->signo));
+      say(fmt::format("its supervisor (pid {}) was ended by {}; all ranks were ended with it", pid_,
+                      signal_name(status_->signo)));
     }
     return status_->shell_code();
   }
@@ -96,8 +99,9 @@ class Guardian {
       orphans_.signal_all(SIGKILL);
       loop_.run_once();  // what the next generation leaves is ours when its SIGCHLD is
     }
-    if (gave_up)
-      fmt::print(stderr, "cxxrun: SIGKILL has no effect on {}; leaving it to the kernel\n", orphans_.describe());
+    if (gave_up) {
+      say(fmt::format("SIGKILL has no effect on {}; leaving it to the kernel", orphans_.describe()));
+    }
   }
 
   SignalSource& signals_;

@@ -83,10 +83,10 @@ int run_cxxrun(const std::vector<std::string>& args) {
   try {
     return run(args);
   } catch (const UsageError& error) {
-    fmt::print(stderr, "cxxrun: {}\n", error.what());
+    std::fputs(fmt::format("cxxrun: {}\n", error.what()).c_str(), stderr);
     return 2;
   } catch (const std::exception& error) {
-    fmt::print(stderr, "cxxrun: {}\n", error.what());
+    std::fputs(fmt::format("cxxrun: {}\n", error.what()).c_str(), stderr);
     return 1;
   }
 }

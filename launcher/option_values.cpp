@@ -70,8 +70,9 @@ po::variables_map read_option_values(const SplitArguments& split, const Environm
     const std::string variable = spec.variable();
     const auto text = variable.empty() ? std::nullopt : environment(variable);
     if (!text) continue;
-    if (spec.origin == Origin::kUnsupported)
+    if (spec.origin == Origin::kUnsupported) {
       throw UsageError("cxxrun does not support {} (--{}); unset it", variable, spec.name);
+    }
     store(values, description, spec,
           spec.kind == Kind::kFlag ? std::to_string(required_int(*text, variable) != 0) : *text, variable);
   }

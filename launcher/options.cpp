@@ -46,8 +46,9 @@ void read_endpoint(LauncherOptions& options, const std::string& endpoint, bool p
   const auto port = rest.size() > 1 && std::isdigit(static_cast<unsigned char>(rest[1]))
                         ? parse_python_int(rest.substr(1))
                         : std::nullopt;
-  if (host.empty() || !good_host || (!rest.empty() && (rest[0] != ':' || !port)))
+  if (host.empty() || !good_host || (!rest.empty() && (rest[0] != ':' || !port))) {
     throw UsageError("--rdzv-endpoint={} is not HOST:PORT", endpoint);
+  }
   if (!port && port_required) throw UsageError("--rdzv-endpoint={}: the port is missing; write HOST:PORT", endpoint);
   options.master_addr = host;
   if (port) options.master_port = checked_port(*port, "the port of --rdzv-endpoint");
@@ -64,8 +65,9 @@ void read_meeting_point(LauncherOptions& options, const po::variables_map& value
   const std::string backend = standalone ? "c10d" : values["rdzv-backend"].as<std::string>();
   const std::string endpoint =
       values.count("rdzv-endpoint") && !standalone ? values["rdzv-endpoint"].as<std::string>() : "";
-  if (standalone && !one_node)
+  if (standalone && !one_node) {
     throw UsageError("--standalone is for one machine, but --nnodes asks for {}", options.max_nodes);
+  }
   if (backend != "static" && backend != "c10d") {
     throw UsageError("cxxrun does not support --rdzv-backend={} (known: static, and c10d on one machine)", backend);
   }
@@ -91,8 +93,9 @@ void read_meeting_point(LauncherOptions& options, const po::variables_map& value
     }
   }
   options.port_is_hard = options.master_port != 0;
-  if (!one_node && options.master_port == 0)
+  if (!one_node && options.master_port == 0) {
     throw UsageError("several machines need a port that all of them know, not 0");
+  }
 }
 
 }  // namespace
@@ -119,8 +122,9 @@ LauncherOptions parse_options(const std::vector<std::string>& args, const Enviro
 
   options.run_id = values["rdzv-id"].as<std::string>();
   const bool id_given = !values["rdzv-id"].defaulted();
-  if (options.run_id.empty() || (!id_given && options.max_nodes == 1 && !options.port_is_hard))
+  if (options.run_id.empty() || (!id_given && options.max_nodes == 1 && !options.port_is_hard)) {
     options.run_id = random_id();
+  }
   options.role = values["role"].as<std::string>();
 
   const std::string store = values["agent-store"].as<std::string>();
@@ -136,8 +140,9 @@ LauncherOptions parse_options(const std::vector<std::string>& args, const Enviro
   } else if (const auto text = environment("TORCH_ELASTIC_SHUTDOWN_TIMEOUT")) {
     timeout = required_int(*text, "TORCH_ELASTIC_SHUTDOWN_TIMEOUT");
   }
-  if (!(timeout >= 0 && timeout < 1e6))
+  if (!(timeout >= 0 && timeout < 1e6)) {
     throw UsageError("--shutdown-timeout={} must be a number of seconds of at least 0", timeout);
+  }
   options.shutdown_timeout = std::chrono::milliseconds(static_cast<int64_t>(timeout * 1000));
   options.torchrun_exit_codes = values["torchrun-exit-codes"].as<bool>();
 

@@ -24,8 +24,8 @@ void ProcessRunner::start(const std::vector<RankPlan>& plans) {
 }
 
 void ProcessRunner::start(const RankPlan& plan) {
-  if (!plan.error_file.empty())
-    std::filesystem::create_directories(std::filesystem::path(plan.error_file).parent_path());
+  std::error_code ignored;  // error files are a courtesy
+  std::filesystem::create_directories(std::filesystem::path(plan.error_file).parent_path(), ignored);
   auto [control, rank_end] = ControlChannel::make_pair();
   const UniqueFd stderr_end = relay_.open(plan.local_rank);
   SpawnSpec spec{.path = program_,

@@ -52,8 +52,9 @@ std::vector<RankPlan> plan_ranks(const LaunchPlan& launch, const RendezvousResul
     for (size_t i = 0; i < leading.size(); ++i) {
       plan.argv.push_back(i < launch.program.macro_start ? leading[i] : substitute_macros(leading[i], local_rank));
     }
-    for (const std::string& argument : launch.options.program_args)
+    for (const std::string& argument : launch.options.program_args) {
       plan.argv.push_back(substitute_macros(argument, local_rank));
+    }
 
     plan.environment = {
         {"LOCAL_RANK", std::to_string(local_rank)},

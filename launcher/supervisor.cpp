@@ -119,8 +119,9 @@ void Supervisor::join() {
 }
 
 void Supervisor::start_ranks() {
-  for (const Event event : {Event::kGraceExpired, Event::kSweepExpired, Event::kKillExpired})
+  for (const Event event : {Event::kGraceExpired, Event::kSweepExpired, Event::kKillExpired}) {
     world_.clock.disarm(event);
+  }
   culprit_.reset();
   killing_leftovers_ = false;
   oom_kills_at_start_ = world_.oom_kills();

@@ -25,6 +25,9 @@ struct Batch {
   int64_t rows() const { return weight.size(0); }
 };
 
+// float32 [B, T]: 1 for actions that count in a loss, 0 for padded steps and padding rows.
+at::Tensor valid_actions(const Batch& batch);
+
 // `floating` is the dtype of images, states and actions (float32; float64 in tests of equality).
 Batch make_batch(const data::Slot& slot, const data::SampleLayout& layout, at::Device device, at::ScalarType floating = at::kFloat);
 

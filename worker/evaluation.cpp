@@ -9,7 +9,7 @@ constexpr char kAction[] = "action";
 
 // float64 [2]: sum of |predicted - action| over valid elements, and their number.
 torch::Tensor error_sums(const torch::Tensor& predicted, const Batch& batch, const torch::Tensor& action) {
-  const auto valid = batch.at("action_is_pad").logical_not().to(torch::kDouble) * batch.weight.to(torch::kDouble).unsqueeze(1);
+  const auto valid = valid_actions(batch).to(torch::kDouble);
   const auto error = (predicted - action).abs().to(torch::kDouble).sum(-1);
   return torch::stack({(error * valid).sum(), valid.sum() * static_cast<double>(action.size(-1))});
 }

@@ -3,6 +3,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <filesystem>
+#include <fstream>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -71,8 +74,9 @@ TEST(ExitCode, OfAProgramThatIsNotThereIsOne) {
 TEST(ExitCode, OfAProgramThatCannotBeExecutedIsOne) {
   const TempDir folder;
   const std::string program = (folder.path() / "broken").string();
-  Launched maker({"sh", "-c", "printf '\\177ELF nonsense' > " + program + "; chmod +x " + program});
-  ASSERT_EQ(maker.wait(), 0);
+  std::ofstream(program) << "\x7f"
+                            "ELF nonsense";
+  std::filesystem::permissions(program, std::filesystem::perms::owner_all);
   Launched job({cxxrun_path(), "--nproc-per-node=2", program});
   EXPECT_EQ(job.wait(), 1);
   EXPECT_THAT(job.err(), HasSubstr("cannot start '" + program + "': Exec format error"));
@@ -208,8 +212,10 @@ TEST(SeveralNodes, NumberTheirRanksTogetherAndEndTogether) {
 TEST(Python, ScriptsAreStartedThroughTheInterpreter) {
   const TempDir folder;
   const std::string script = (folder.path() / "train.py").string();
-  Launched maker({"sh", "-c", "echo 'import os, sys; print(os.environ[\"RANK\"], sys.argv[1:])' > " + script});
-  ASSERT_EQ(maker.wait(), 0);
+  // One write, because lines of ranks may mix below that.
+  std::ofstream(script) << R"(import os, sys
+os.write(1, ("%s %s\n" % (os.environ["RANK"], sys.argv[1:])).encode())
+)";
   Launched job({cxxrun_path(), "--nproc_per_node", "2", script, "--lr", "1"});
   EXPECT_EQ(job.wait(), 0) << job.err();
   EXPECT_THAT(job.out(), AllOf(HasSubstr("0 ['--lr', '1']"), HasSubstr("1 ['--lr', '1']")));

@@ -32,7 +32,7 @@ struct EvalOptions {
   }
 };
 
-constexpr char kUsage[] =
+constexpr char kEvalUsage[] =
     "vla_worker eval CHECKPOINT [--OPTION=VALUE...]\n\n"
     "How far the policy's action chunks are from the demonstrated ones, on the episodes that its training held out, or on all of\n"
     "dataset.root if that is given.\n\n"
@@ -79,7 +79,7 @@ int eval_command(Arguments arguments) {
   cxxrun::OptionTable table;
   options.describe(table);
   if (arguments.empty() || arguments.front() == "--help" || arguments.front() == "-h") {
-    fmt::print("{}{}", kUsage, cxxrun::help_text(table));
+    fmt::print("{}{}", kEvalUsage, cxxrun::help_text(table));
     return 0;
   }
   const auto settings = cxxrun::parse_command_line(arguments.subspan(1), [](std::string_view) { return false; });

@@ -14,10 +14,6 @@ using testing::HasSubstr;
 
 ActOptions small_options() { return dynamic_cast<ActOptions&>(*test_options(policy_registry().front())); }
 
-PolicyLoss loss_of(Policy& policy, const Batch& batch) {
-  return policy.compute_loss(batch, policy.loss_counts(batch), StepRandom(1000, batch.step, batch.position));
-}
-
 TEST(ActPolicy, EvalLossIsL1AloneWithoutNoiseOrDropout) {
   const auto features = test_features();
   ActPolicy policy(small_options(), features);

@@ -28,10 +28,6 @@ class PolicyContract : public testing::TestWithParam<std::string> {
   std::unique_ptr<PolicyOptions> options_;
 };
 
-PolicyLoss loss_of(Policy& policy, const Batch& batch) {
-  return policy.compute_loss(batch, policy.loss_counts(batch), StepRandom(1000, batch.step, batch.position));
-}
-
 TEST_P(PolicyContract, AsksForItsFeaturesAndTheChunkOfActions) {
   make();
   bool action = false;

@@ -63,6 +63,10 @@ Batch take_rows(const Batch& batch, int64_t begin, int64_t end, int64_t padding)
   return part;
 }
 
+PolicyLoss loss_of(Policy& policy, const Batch& batch) {
+  return policy.compute_loss(batch, policy.loss_counts(batch), StepRandom(1000, batch.step, batch.position));
+}
+
 double relative_error(const at::Tensor& actual, const at::Tensor& expected) {
   const at::Tensor reference = expected.detach().to(at::kDouble);
   const double largest = reference.abs().max().item<double>();

@@ -25,6 +25,9 @@ Batch random_batch(const PolicyFeatures& features, const BatchShape& shape, at::
 // Rows [begin, end) of `batch`, followed by `padding` copies of its first row with weight 0.
 Batch take_rows(const Batch& batch, int64_t begin, int64_t end, int64_t padding = 0);
 
+// The loss of a batch that is a global batch by itself.
+PolicyLoss loss_of(Policy& policy, const Batch& batch);
+
 // max |a - b| / max |b|
 double relative_error(const at::Tensor& actual, const at::Tensor& expected);
 

@@ -3,12 +3,6 @@
 #include <torch/torch.h>
 
 namespace vla {
-namespace {
-
-// float [B, T]: 1 for actions that count.
-at::Tensor valid_actions(const Batch& batch) { return batch.at("action_is_pad").logical_not() * batch.weight.unsqueeze(1); }
-
-}  // namespace
 
 ActPolicy::ActPolicy(const ActOptions& options, const PolicyFeatures& features) : options_(options), features_(features) {
   options_.validate(features_);

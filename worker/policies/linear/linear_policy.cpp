@@ -14,11 +14,6 @@ const PolicyFeature* find(const std::vector<PolicyFeature>& features, const char
   return found == features.end() || found->shape.size() != 1 ? nullptr : &*found;
 }
 
-// float [B, T, 1]: 1 for actions that count.
-at::Tensor valid_actions(const Batch& batch) {
-  return (batch.at("action_is_pad").logical_not() * batch.weight.unsqueeze(1)).unsqueeze(-1);
-}
-
 }  // namespace
 
 void LinearOptions::describe(cxxrun::OptionTable& table) {
@@ -71,13 +66,13 @@ torch::Tensor LinearPolicy::forward(const Batch& batch) {
 }
 
 torch::Tensor LinearPolicy::loss_counts(const Batch& batch) const {
-  return (valid_actions(batch).sum(at::kDouble) * static_cast<double>(batch.at("action").size(-1))).unsqueeze(0);
+  return (valid_actions(batch).unsqueeze(-1).sum(at::kDouble) * static_cast<double>(batch.at("action").size(-1))).unsqueeze(0);
 }
 
 PolicyLoss LinearPolicy::compute_loss(const Batch& batch, const torch::Tensor& counts, const StepRandom&) {
   const torch::Tensor difference = batch.at("action") - forward(batch);
   const torch::Tensor error = options_.loss == "l1" ? difference.abs() : difference.square();
-  const torch::Tensor loss = (error * valid_actions(batch)).sum() / counts[0].clamp_min(1).to(error.scalar_type());
+  const torch::Tensor loss = (error * valid_actions(batch).unsqueeze(-1)).sum() / counts[0].clamp_min(1).to(error.scalar_type());
   return {loss, {}};
 }
 
