@@ -40,10 +40,10 @@ TEST_F(Resume, ASignalSavesTheSameStepOnAllRanksAndStopsWithItsNumber) {
 }
 
 TEST_F(Resume, ARestartedAttemptContinuesByItself) {
-  run(2, float64("straight", {"--training.steps=60"}));
+  run(2, float64("straight", {"--training.steps=30"}));
   const Words launcher{cxxrun::testing::cxxrun_path(), "--nproc_per_node=2", "--max_restarts=1", "--shutdown-timeout=5", worker_path()};
-  Launched job(launcher + float64("job", {"--training.save_freq=5", "--training.steps=60"}), {.environment = {"OMP_NUM_THREADS=1"}});
-  ASSERT_TRUE(eventually([&] { return std::filesystem::exists(out("job") / "checkpoints" / "000005"); }));
+  Launched job(launcher + float64("job", {"--training.save_freq=10", "--training.steps=30"}), {.environment = {"OMP_NUM_THREADS=1"}});
+  ASSERT_TRUE(eventually([&] { return std::filesystem::exists(out("job") / "checkpoints" / "000010"); }));
   for (const pid_t pid : job.marked()) {
     std::error_code ignored;
     const auto program = std::filesystem::read_symlink(fmt::format("/proc/{}/exe", pid), ignored);
