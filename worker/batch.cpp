@@ -46,7 +46,7 @@ RawFields copy_to(const data::Slot& slot, const data::SampleLayout& layout, at::
 }
 
 // Copies on a stream of its own and waits for the copies alone: the slot is free when we return, and the computations queued
-// before go on meanwhile.
+// before go on meanwhile. One stream a thread: a process trains on one device.
 RawFields copy_on_side_stream(const data::Slot& slot, const data::SampleLayout& layout, at::Device device) {
   const c10::impl::VirtualGuardImpl guard(device.type());
   const c10::Stream compute = guard.getStream(device);

@@ -42,7 +42,7 @@ function(own_test name)
     set(ARG_TIMEOUT 120)
   endif()
   gtest_discover_tests(${name} DISCOVERY_TIMEOUT 120 PROPERTIES LABELS ${ARG_LABEL} TIMEOUT ${ARG_TIMEOUT}
-    ENVIRONMENT "TSAN_OPTIONS=ignore_noninstrumented_modules=1")
+    ENVIRONMENT "TSAN_OPTIONS=ignore_noninstrumented_modules=1;OMP_NUM_THREADS=1")
 endfunction()
 
 # own_rank_test(NAME RANKS "2;3" SOURCES ... LIBS ...): a GoogleTest binary that runs as every rank of a job started by cxxrun; it

@@ -76,6 +76,15 @@ TEST_F(BadInput, ADryRunBuildsEverythingAndWritesNothing) {
   EXPECT_FALSE(std::filesystem::exists(out("out")));
 }
 
+TEST_F(BadInput, ShippedConfigurationsBuild) {
+  int configurations = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(PROJECT_DIR "/configs")) {
+    run(0, {"--config", entry.path().string(), "--dry_run", "--device=cpu"});
+    ++configurations;
+  }
+  EXPECT_GE(configurations, 2);
+}
+
 TEST_F(BadInput, ADumpedConfigurationTrainsTheSame) {
   const auto file = out("dump.yaml");
   std::ofstream(file) << run(0, with({"--training.steps=2", "--dump_config"})).out();

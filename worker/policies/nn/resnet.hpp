@@ -23,7 +23,6 @@ class FrozenBatchNorm2d : public torch::nn::Module {
 class ResNet18 : public torch::nn::Module {
  public:
   static constexpr int64_t kChannels = 512;
-  static constexpr int64_t kStride = 32;
 
   ResNet18();
   // float [B, 3, H, W], normalized -> [B, 512, ceil(H/32), ceil(W/32)], the output of layer4.
