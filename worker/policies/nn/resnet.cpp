@@ -69,7 +69,8 @@ ResNet18::ResNet18() {
     if (const auto* layer = module->as<torch::nn::Conv2dImpl>()) {
       torch::nn::init::kaiming_normal_(layer->weight, 0, torch::kFanOut, torch::kReLU);
       // As images arrive: otherwise weight gradients have other strides than weights, and DDP copies each of them.
-      layer->weight.set_data(layer->weight.contiguous(at::MemoryFormat::ChannelsLast));
+      // (contiguous() would leave 1x1 kernels with the strides they have, which count as both layouts.)
+      layer->weight.set_data(at::empty_like(layer->weight, {}, at::MemoryFormat::ChannelsLast).copy_(layer->weight.detach()));
     }
   }
 }
