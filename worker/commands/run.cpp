@@ -20,8 +20,8 @@ void print_overview() {
       "  vla_worker --config configs/act_demo.yaml --world_size 2                     the same, started from here\n"
       "  vla_worker --config configs/act_demo.yaml --dataset.root ~/data/my_robot --training.steps 20000 --optimizer.lr 2e-4\n"
       "  cxxrun --nproc_per_node=4 vla_worker --resume=outputs/20250115_123456/checkpoints/last --training.steps 40000\n"
-      "\n`vla_worker train --help` lists every option. Exit codes: 0 done, 1 training failed, 2 wrong options, 3 out of memory, 4 no\n"
-      "connection between ranks, 5 bad data, 128+N stopped by signal N.\n");
+      "\nExit codes: 0 done, 1 training failed, 2 wrong options, 3 out of memory, 4 no connection between ranks, 5 bad data, 128+N stopped\n"
+      "by signal N.\n\n");
 }
 
 int dispatch(Arguments arguments) {
@@ -32,7 +32,8 @@ int dispatch(Arguments arguments) {
   }
   if (arguments.empty() || (arguments.size() == 1 && (first == "--help" || first == "-h" || first == "help"))) {
     print_overview();
-    return 0;
+    const std::vector<std::string> options{"--help"};
+    return train_command(options);
   }
   const bool is_option = first.starts_with('-') || first.starts_with('+') || first.find('=') != std::string::npos;
   if (is_option) return train_command(arguments);
