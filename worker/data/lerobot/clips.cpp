@@ -81,8 +81,7 @@ void LeRobotClips::check_clip(const Episode& episode, const Feature& camera, con
     }
     throw cxxrun::DataError(
         "{}: episode {} frame {} is at {:.6f} s, the nearest picture of '{}' at {:.6f} s, which is more than the "
-        "tolerance of {} s "
-        "away; {}",
+        "tolerance of {} s away; {}",
         path, episode.index, frame, wanted, camera.key, nearest, tolerance_s, remedy);
   }
 }

@@ -222,8 +222,7 @@ void LeRobotMetadata::read_episodes() {
       if (from[row] != frames) {
         throw cxxrun::DataError(
             "{}: episode {}: dataset_from_index is {}, but the episodes before it have {} rows, so its real first row "
-            "is {}; "
-            "recompute the bounds from the lengths, or convert the dataset again",
+            "is {}; recompute the bounds from the lengths, or convert the dataset again",
             path, expected, from[row], frames, frames);
       }
       frames += length[row];
@@ -246,8 +245,7 @@ void LeRobotMetadata::read_episodes() {
   if (static_cast<int64_t>(episodes.size()) != total_episodes_ || frames != total_frames_) {
     throw cxxrun::DataError(
         "{}: total_episodes is {} and total_frames {}, but {}/meta/episodes has {} episodes with {} frames; the "
-        "dataset is "
-        "incomplete, copy it again",
+        "dataset is incomplete, copy it again",
         info_path(), total_episodes_, total_frames_, root, episodes.size(), frames);
   }
 }
