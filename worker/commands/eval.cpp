@@ -6,6 +6,7 @@
 #include "common/log.hpp"
 #include "common/option_parse.hpp"
 #include "common/option_text.hpp"
+#include "common/registry.hpp"
 #include "worker/checkpoint/lerobot_format.hpp"
 #include "worker/commands/command.hpp"
 #include "worker/evaluation.hpp"
@@ -93,29 +94,27 @@ int eval_command(Arguments arguments) {
   const PretrainedConfig pretrained = read_pretrained_config(pretrained_model);
   const TrainingData data = open_training_data(options.dataset);
   const auto dataset = data.validation ? data.validation : data.training;
-  for (const auto& entry : policy_registry()) {
-    if (entry.name != pretrained.type) continue;
-    const std::shared_ptr<Policy> policy = entry.make(*pretrained.options, pretrained.features);
-    load_pretrained_weights(pretrained_model, *policy);
-    policy->to(world.device());
-    const auto stats = read_pretrained_stats(pretrained_model);
-    const Normalizer normalizer(pretrained.options->normalization(), pretrained.features, stats, world.device());
-    cxxrun::DistributedDataParallel<Policy> ddp(policy, world.group());
+  const auto& entry = cxxrun::find_in_registry(policy_registry(), pretrained.type, "policy type");
+  const std::shared_ptr<Policy> policy = entry.make(*pretrained.options, pretrained.features);
+  load_pretrained_weights(pretrained_model, *policy);
+  policy->to(world.device());
+  const auto stats = read_pretrained_stats(pretrained_model);
+  const Normalizer normalizer(pretrained.options->normalization(), pretrained.features, stats, world.device());
+  cxxrun::DistributedDataParallel<Policy> ddp(policy, world.group());
 
-    const data::Sampler in_order({.dataset_size = dataset->size(), .global_batch = options.batch_size, .shuffle = false});
-    data::Loader loader(dataset, pretrained.options->sample_request(pretrained.features),
-                        [&](int64_t step) -> std::optional<data::MicroBatch> {
-                          if (step >= in_order.steps_per_epoch()) return std::nullopt;
-                          return in_order.micro_batch(step, 0, 1, world.rank(), world.size());
-                        },
-                        {.rows = data::micro_batch_rows(options.batch_size, 1, world.size()), .num_threads = 1, .num_slots = 4, .allocate = {}});
-    const auto mean = mean_action(stats, world.device(), at::kFloat);
-    const Evaluation result = evaluate(ddp, normalizer, mean, loader, in_order.steps_per_epoch(), world);
-    cxxrun::log_info("{}: {} frames of {}: loss {:.6f}, open-loop action error {:.6f} (always the mean action: {:.6f})", pretrained_model.string(),
-                     result.frames, dataset->description(), result.loss, result.action_error, result.mean_action_error);
-    if (!options.actions_file.empty() && world.is_main()) {
-      store_actions(options.actions_file, *dataset, *policy, normalizer, options.actions_frames, world.device());
-    }
+  const data::Sampler in_order({.dataset_size = dataset->size(), .global_batch = options.batch_size, .shuffle = false});
+  data::Loader loader(dataset, pretrained.options->sample_request(pretrained.features),
+                      [&](int64_t step) -> std::optional<data::MicroBatch> {
+                        if (step >= in_order.steps_per_epoch()) return std::nullopt;
+                        return in_order.micro_batch(step, 0, 1, world.rank(), world.size());
+                      },
+                      {.rows = data::micro_batch_rows(options.batch_size, 1, world.size()), .num_threads = 1, .num_slots = 4, .allocate = {}});
+  const auto mean = mean_action(stats, world.device(), at::kFloat);
+  const Evaluation result = evaluate(ddp, normalizer, mean, loader, in_order.steps_per_epoch(), world);
+  cxxrun::log_info("{}: {} frames of {}: loss {:.6f}, open-loop action error {:.6f} (always the mean action: {:.6f})", pretrained_model.string(),
+                   result.frames, dataset->description(), result.loss, result.action_error, result.mean_action_error);
+  if (!options.actions_file.empty() && world.is_main()) {
+    store_actions(options.actions_file, *dataset, *policy, normalizer, options.actions_frames, world.device());
   }
   return 0;
 }

@@ -5,8 +5,6 @@
 #include <exception>
 #include <string>
 
-#include "common/worker_env.hpp"
-
 namespace vla {
 
 enum ExitCode : int {

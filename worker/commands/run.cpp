@@ -3,6 +3,7 @@
 #include "common/error.hpp"
 #include "common/log.hpp"
 #include "common/registry.hpp"
+#include "common/worker_env.hpp"
 #include "worker/commands/command.hpp"
 #include "worker/commands/failure.hpp"
 #include "worker/commands/version.hpp"

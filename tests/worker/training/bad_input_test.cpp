@@ -98,6 +98,15 @@ TEST_F(BadInput, HelpNamesEveryCommandAndOption) {
                                               HasSubstr("--policy.chunk_size")));
 }
 
+TEST_F(BadInput, EvalReportsTheActionErrorAndStoresWhatItPredicted) {
+  run(0, with({"--training.steps=1", "--dataset.val_episodes=1"}));
+  const auto& eval = run(0, {"eval", out("out").string(), "--device=cpu", "--actions_file=" + out("actions").string()});
+  EXPECT_THAT(eval.out(), AllOf(HasSubstr("open-loop action error"), HasSubstr("always the mean action")));
+  const TensorMap stored = load_safetensors(out("actions"));
+  EXPECT_EQ(stored.at("action").sizes(), (std::vector<int64_t>{8, 4, 3}));
+  EXPECT_TRUE(stored.contains("observation.state"));
+}
+
 TEST_F(BadInput, InfoDescribesADatasetAndACheckpoint) {
   EXPECT_THAT(run(0, {"info", std::string(TEST_DATA_DIR) + "/lerobot_png"}).out(), AllOf(HasSubstr("150 frames"), HasSubstr("observation.wrist_image")));
   run(0, with({"--training.steps=1"}));
