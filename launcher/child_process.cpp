@@ -13,6 +13,9 @@
 #include <boost/process/v2/posix/default_launcher.hpp>
 #include <boost/process/v2/process.hpp>
 
+#include <sched.h>
+
+#include <algorithm>
 #include <cstdio>
 #include <map>
 #include <string_view>
@@ -26,6 +29,25 @@ namespace process = boost::process::v2;
 
 boost::system::error_code last_error() { return {errno, boost::system::system_category()}; }
 
+// A placement that the kernel refuses is not worth a job: the rank runs anywhere then.
+void place(const CpuPlacement& placement) {
+  if (!placement.cpus.empty()) {
+    const int highest = *std::max_element(placement.cpus.begin(), placement.cpus.end());
+    cpu_set_t* set = CPU_ALLOC(highest + 1);
+    const size_t size = CPU_ALLOC_SIZE(highest + 1);
+    CPU_ZERO_S(size, set);
+    for (const int cpu : placement.cpus) CPU_SET_S(cpu, size, set);
+    ::sched_setaffinity(0, size, set);
+    CPU_FREE(set);
+  }
+  if (!placement.memory_nodes.empty()) {
+    unsigned long nodes[16] = {};  // 1024 nodes, the kernel's limit
+    for (const int node : placement.memory_nodes) nodes[node / 64 % 16] |= 1UL << (node % 64);
+    constexpr int kPreferredMany = 5;  // MPOL_PREFERRED_MANY: falls back to other nodes when these are full
+    ::syscall(SYS_set_mempolicy, kPreferredMany, nodes, sizeof nodes * 8);
+  }
+}
+
 // What happens in the child between fork and exec.
 struct RankSetup {
   const SpawnSpec& spec;
@@ -36,6 +58,8 @@ struct RankSetup {
     if (::setsid() < 0) return last_error();
     if (::prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) return last_error();
     if (::getppid() != parent) ::_exit(128 + SIGKILL);  // it died before we asked to be told
+    place(spec.placement);
+    if (spec.stdout_fd >= 0 && ::dup2(spec.stdout_fd, STDOUT_FILENO) < 0) return last_error();
     if (spec.stderr_fd >= 0 && ::dup2(spec.stderr_fd, STDERR_FILENO) < 0) return last_error();
     // Boost's own closing leaves the gaps between whitelisted descriptors open. Marking all of them closes them by the exec,
     // and keeps Boost's error pipe until then.

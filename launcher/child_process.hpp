@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "launcher/cpu_placement.hpp"
 #include "launcher/exit_status.hpp"
 
 namespace cxxrun {
@@ -19,7 +20,8 @@ struct SpawnSpec {
   std::string path;
   std::vector<std::string> argv;
   std::vector<std::pair<std::string, std::string>> environment;  // added to, or replacing in, our own
-  int stderr_fd = -1;  // becomes descriptor 2; -1 = inherited
+  int stdout_fd = -1, stderr_fd = -1;  // become descriptors 1 and 2; -1 = inherited
+  CpuPlacement placement = {};
   int inherited_fd = -1;  // the only descriptor above 2 that the child keeps
   sigset_t signal_mask{};
 };

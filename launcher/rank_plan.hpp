@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "launcher/cpu_placement.hpp"
 #include "launcher/options.hpp"
 #include "launcher/program_path.hpp"
 #include "launcher/rendezvous/rendezvous.hpp"
@@ -19,8 +20,19 @@ struct LaunchPlan {
   ResolvedProgram program;
   int local_ranks = 1;
   int64_t launch_time = 0;  // Unix seconds
+  std::vector<CpuPlacement> placements = {};  // of each local rank; empty = nowhere in particular
+  std::vector<std::string> devices = {};  // --virtual-local-rank: CUDA_VISIBLE_DEVICES of each local rank
   // Set for ranks only where the user's environment has no value of its own.
   std::vector<std::pair<std::string, std::string>> defaults;
+};
+
+// Where one stream of a rank goes.
+struct StreamPlan {
+  bool console = true;
+  std::string file = "";  // "" = none
+  bool teed = false;  // to the file and the console, with torchrun's prefix
+
+  bool operator==(const StreamPlan&) const = default;
 };
 
 struct RankPlan {
@@ -29,6 +41,8 @@ struct RankPlan {
   std::vector<std::string> argv = {};
   std::vector<std::pair<std::string, std::string>> environment = {};  // added to, or replacing in, the launcher's own
   std::string error_file = {};
+  StreamPlan out = {}, err = {};
+  CpuPlacement placement = {};
 };
 
 // OMP_NUM_THREADS (the usable CPUs divided by the ranks, if there are several) and TORCH_NCCL_ASYNC_ERROR_HANDLING.
