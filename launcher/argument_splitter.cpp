@@ -27,7 +27,7 @@ const OptionSpec& by_long_name(const std::string& name) {
     const std::string underscored = spec.underscored();
     if (name == spec.name || name == underscored) return spec;
     known.push_back(spec.name);
-    if (spec.origin == OptionSpec::Origin::kOwn) continue;
+    if (spec.origin != OptionSpec::Origin::kTorchrun) continue;
     for (const std::string& spelling : {std::string(spec.name), underscored}) {
       if (!spelling.starts_with(name) || std::find(matches.begin(), matches.end(), "--" + spelling) != matches.end()) {
         continue;
@@ -57,6 +57,10 @@ bool looks_like_option(const std::string& text) {
   return text.size() > 1 && text[0] == '-' && !is_number(text) && text.substr(0, text.find('=')).find(' ') == text.npos;
 }
 
+bool acts_at_once(const OptionSpec& spec) {
+  return spec.name == "help" || spec.name == "version" || spec.name == "print-completion";
+}
+
 }  // namespace
 
 SplitArguments split_arguments(const std::vector<std::string>& args) {
@@ -72,15 +76,14 @@ SplitArguments split_arguments(const std::vector<std::string>& args) {
       if (next == args.size() || looks_like_option(args[next])) throw UsageError("{} needs a value", spelling);
       value = args[next++];
     }
-    if (spec.origin == OptionSpec::Origin::kUnsupported) throw UsageError("cxxrun does not support --{}", spec.name);
+    if (!spec.choices.empty() && fmt::format(",{},", spec.choices).find(fmt::format(",{},", *value)) == std::string::npos) {
+      throw UsageError("{}={} must be one of {}", spelling, *value, spec.choices);
+    }
     split.options.emplace_back(&spec, *value);
   };
 
   while (next < args.size() && looks_like_option(args[next])) {
-    if (!split.options.empty() &&
-        (split.options.back().first->name == "help" || split.options.back().first->name == "version")) {
-      return split;  // acts at once, whatever follows
-    }
+    if (!split.options.empty() && acts_at_once(*split.options.back().first)) return split;  // whatever follows
     const std::string text = args[next++];
     if (text == "--") {
       dashes_dropped = true;

@@ -4,39 +4,19 @@
 
 #include <chrono>
 #include <cstdio>
-#include <cstdlib>
-#include <filesystem>
 
 #include "common/error.hpp"
 #include "common/worker_env.hpp"
 #include "launcher/device_list.hpp"
 #include "launcher/dry_run.hpp"
 #include "launcher/guardian.hpp"
+#include "launcher/log_folder.hpp"
 #include "launcher/options.hpp"
 #include "launcher/supervise.hpp"
+#include "launcher/usage_text.hpp"
 
 namespace cxxrun {
 namespace {
-
-// Where the ranks' error files go. Guardian and supervisor both remove it: one of them may have been killed.
-class ErrorFolder {
- public:
-  ErrorFolder() {
-    std::string name = environment_variable("TMPDIR").value_or("/tmp") + "/cxxrun-XXXXXX";
-    // Error files are a courtesy: without room for them the job runs all the same.
-    if (::mkdtemp(name.data())) path_ = name;
-  }
-  ErrorFolder(const ErrorFolder&) = delete;
-  ErrorFolder& operator=(const ErrorFolder&) = delete;
-  ~ErrorFolder() {
-    std::error_code ignored;
-    if (!path_.empty()) std::filesystem::remove_all(path_, ignored);
-  }
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
 
 // Pipes and sockets must not become somebody's stdin, stdout or stderr.
 void open_standard_streams() {
@@ -45,19 +25,32 @@ void open_standard_streams() {
   }
 }
 
+// What the ranks will see: options may replace variables.
+Environment rank_environment(const LauncherOptions& options) {
+  return [&](const std::string& name) {
+    for (const auto& [known, value] : options.more_environment) {
+      if (known == name) return std::optional(value);
+    }
+    return environment_variable(name);
+  };
+}
+
 LaunchPlan make_plan(LauncherOptions options) {
   LaunchPlan plan{.options = std::move(options), .program = {}, .defaults = {}};
-  plan.local_ranks = count_local_ranks(plan.options.nproc_per_node, environment_variable);
-  plan.program = resolve_program(plan.options, environment_variable, own_folder());
+  const Environment environment = rank_environment(plan.options);
+  plan.local_ranks = count_local_ranks(plan.options.nproc_per_node, environment);
+  plan.program = resolve_program(plan.options, environment, own_folder());
   plan.launch_time =
       std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
-  plan.defaults = default_variables(plan.local_ranks, count_usable_cpus(), environment_variable);
+  plan.defaults = default_variables(plan.local_ranks, count_usable_cpus(), environment);
   return plan;
 }
 
-int run(const std::vector<std::string>& args) {
+void say(const std::string& text) { std::fputs(fmt::format("cxxrun: {}\n", text).c_str(), stderr); }
+
+int run(const std::vector<std::string>& args, const std::string& called_as) {
   open_standard_streams();
-  LauncherOptions options = parse_options(args, environment_variable);
+  LauncherOptions options = parse_options(args, environment_variable, called_as);
   if (options.help) {
     std::fputs(help_text().c_str(), stdout);
     return 0;
@@ -66,27 +59,33 @@ int run(const std::vector<std::string>& args) {
     std::puts("cxxrun " CXXRUN_VERSION);
     return 0;
   }
-  const LaunchPlan plan = make_plan(std::move(options));
-  if (plan.options.dry_run) {
-    std::fputs(describe_launch(plan).c_str(), stdout);
+  if (!options.completion.empty()) {
+    std::fputs(completion_script(options.completion).c_str(), stdout);
     return 0;
   }
-  const ErrorFolder errors;
+  const LaunchPlan plan = make_plan(std::move(options));
+  for (const std::string& warning : plan.options.warnings) say("warning: " + warning);
+  if (plan.options.dry_run) {
+    std::fputs((plan.options.json ? describe_launch_as_json(plan) : describe_launch(plan)).c_str(), stdout);
+    return 0;
+  }
+  const LogFolder logs(plan.options.output, plan.options.run_id, environment_variable("TMPDIR").value_or("/tmp"));
+  if (logs.is_kept()) say("logs: " + logs.path());
   return run_guarded([&](ControlChannel guardian, SignalSource& signals) {
-    return supervise(plan, errors.path(), std::move(guardian), signals);
+    return supervise(plan, logs.path(), std::move(guardian), signals);
   });
 }
 
 }  // namespace
 
-int run_cxxrun(const std::vector<std::string>& args) {
+int run_cxxrun(const std::vector<std::string>& args, const std::string& called_as) {
   try {
-    return run(args);
+    return run(args, called_as);
   } catch (const UsageError& error) {
-    std::fputs(fmt::format("cxxrun: {}\n", error.what()).c_str(), stderr);
+    say(error.what());
     return 2;
   } catch (const std::exception& error) {
-    std::fputs(fmt::format("cxxrun: {}\n", error.what()).c_str(), stderr);
+    say(error.what());
     return 1;
   }
 }

@@ -6,6 +6,6 @@
 
 namespace cxxrun {
 
-int run_cxxrun(const std::vector<std::string>& args);
+int run_cxxrun(const std::vector<std::string>& args, const std::string& called_as);
 
 }  // namespace cxxrun

@@ -1,3 +1,7 @@
+#include <filesystem>
+
 #include "launcher/launch.hpp"
 
-int main(int argc, char** argv) { return cxxrun::run_cxxrun({argv + 1, argv + argc}); }
+int main(int argc, char** argv) {
+  return cxxrun::run_cxxrun({argv + std::min(argc, 1), argv + argc}, std::filesystem::path(argc ? argv[0] : "").filename());
+}

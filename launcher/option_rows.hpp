@@ -11,9 +11,9 @@ namespace cxxrun {
 struct OptionSpec {
   enum class Kind { kFlag, kText, kInteger, kNumber };
   enum class Origin {
-    kTorchrun,  // torchrun's, and cxxrun's
-    kUnsupported,  // known to torchrun only: refused by name
+    kTorchrun,
     kOwn,  // cxxrun's only: no abbreviations and no PET_ variable, so torchrun's rules stay as they are
+    kAccelerate,  // accelerate's spellings of the same things; treated like our own
   };
 
   std::string_view name;  // with dashes; the spelling with underscores is an alias
@@ -22,6 +22,7 @@ struct OptionSpec {
   Origin origin = Origin::kTorchrun;
   std::string_view fallback = "";  // default, in the notation of the command line; "" = unset
   std::string_view help = "";
+  std::string_view choices = "";  // "a,b"; asked of the command line only, as argparse does
   bool has_variable = true;  // PET_<NAME>
 
   std::string underscored() const;

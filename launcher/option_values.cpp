@@ -57,6 +57,7 @@ po::options_description option_descriptions() {
   po::options_description all;
   all.add(describe_options("torchrun's options (each also with underscores)", Origin::kTorchrun));
   all.add(describe_options("cxxrun's own options", Origin::kOwn));
+  all.add(describe_options("accelerate's spellings", Origin::kAccelerate));
   return all;
 }
 
@@ -70,9 +71,6 @@ po::variables_map read_option_values(const SplitArguments& split, const Environm
     const std::string variable = spec.variable();
     const auto text = variable.empty() ? std::nullopt : environment(variable);
     if (!text) continue;
-    if (spec.origin == Origin::kUnsupported) {
-      throw UsageError("cxxrun does not support {} (--{}); unset it", variable, spec.name);
-    }
     store(values, description, spec,
           spec.kind == Kind::kFlag ? std::to_string(required_int(*text, variable) != 0) : *text, variable);
   }
@@ -84,6 +82,20 @@ int required_int(const std::string& text, const std::string& source) {
   const auto value = parse_python_int(text);
   if (!value) throw UsageError("{}: '{}' is not an integer", source, text);
   return *value;
+}
+
+std::vector<std::string> split_list(const std::string& text) {
+  std::vector<std::string> items(1);
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (text[i] != ',') {
+      items.back() += text[i];
+    } else if (i + 1 < text.size() && text[i + 1] == ',') {
+      items.back() += text[i++];
+    } else {
+      items.emplace_back();
+    }
+  }
+  return items;
 }
 
 std::optional<int> parse_python_int(const std::string& text) {

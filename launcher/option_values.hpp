@@ -18,4 +18,7 @@ boost::program_options::variables_map read_option_values(const SplitArguments& s
 // `source` is what the message blames: "--nnodes", "PET_MAX_RESTARTS".
 int required_int(const std::string& text, const std::string& source);
 
+// "a,b"; ",," is a comma within an item.
+std::vector<std::string> split_list(const std::string& text);
+
 }  // namespace cxxrun

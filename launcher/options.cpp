@@ -1,12 +1,12 @@
 #include "launcher/options.hpp"
 
 #include <algorithm>
-#include <cctype>
-#include <random>
-#include <sstream>
+#include <initializer_list>
 
 #include "common/error.hpp"
 #include "launcher/argument_splitter.hpp"
+#include "launcher/exit_status.hpp"
+#include "launcher/option_readers.hpp"
 #include "launcher/option_values.hpp"
 
 namespace po = boost::program_options;
@@ -14,164 +14,119 @@ namespace po = boost::program_options;
 namespace cxxrun {
 namespace {
 
-constexpr int kDefaultPort = 29500;
+constexpr double kLongest = 1e6;  // seconds
 
-void read_nodes(LauncherOptions& options, const std::string& text) {
-  const size_t colon = text.find(':');
-  if (colon != text.rfind(':')) throw UsageError("--nnodes={} is not N or MIN:MAX", text);
-  options.min_nodes = required_int(text.substr(0, colon), "--nnodes");
-  options.max_nodes = colon == text.npos ? options.min_nodes : required_int(text.substr(colon + 1), "--nnodes");
-  if (options.min_nodes < 1 || options.max_nodes < options.min_nodes) {
-    throw UsageError("--nnodes={}: the minimum must be at least 1 and at most the maximum", text);
-  }
+bool is_one_of(const std::string& text, std::initializer_list<const char*> words) {
+  return std::find(words.begin(), words.end(), text) != words.end();
 }
 
-int checked_port(int port, const std::string& source) {
-  if (port < 0 || port > 65535) throw UsageError("{}={} is not a port: it must be between 0 and 65535", source, port);
-  return port;
+std::chrono::milliseconds milliseconds_of(double seconds) {
+  return std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000));
 }
 
-// HOST, HOST:PORT, [v6] or [v6]:PORT.
-void read_endpoint(LauncherOptions& options, const std::string& endpoint, bool port_required) {
-  static constexpr char kHostCharacters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-";
-  const bool bracketed = endpoint.starts_with('[');
-  const size_t host_end = bracketed ? endpoint.find(']') : std::min(endpoint.find(':'), endpoint.size());
-  std::string host, rest;
-  if (host_end != endpoint.npos) {
-    host = endpoint.substr(bracketed, host_end - bracketed);
-    rest = endpoint.substr(host_end + bracketed);
-  }
-  const bool good_host = bracketed ? host.find_first_not_of("0123456789abcdefABCDEF:.") == host.npos
-                                   : host.find_first_not_of(kHostCharacters) == host.npos;
-  const auto port = rest.size() > 1 && std::isdigit(static_cast<unsigned char>(rest[1]))
-                        ? parse_python_int(rest.substr(1))
-                        : std::nullopt;
-  if (host.empty() || !good_host || (!rest.empty() && (rest[0] != ':' || !port))) {
-    throw UsageError("--rdzv-endpoint={} is not HOST:PORT", endpoint);
-  }
-  if (!port && port_required) throw UsageError("--rdzv-endpoint={}: the port is missing; write HOST:PORT", endpoint);
-  options.master_addr = host;
-  if (port) options.master_port = checked_port(*port, "the port of --rdzv-endpoint");
+NumaBinding read_numa_binding(const std::string& text) {
+  static constexpr std::pair<const char*, NumaBinding> kNames[] = {
+      {"", NumaBinding::kNone},           {"node", NumaBinding::kNode},
+      {"socket", NumaBinding::kSocket},   {"exclusive", NumaBinding::kExclusive},
+      {"core-complex", NumaBinding::kCoreComplex}, {"auto", NumaBinding::kAuto}};
+  return std::find_if(std::begin(kNames), std::end(kNames), [&](const auto& row) { return row.first == text; })->second;
 }
 
-std::string random_id() {
-  std::random_device random;
-  return fmt::format("{:08x}-{:08x}", random(), random());
+std::chrono::milliseconds read_shutdown_timeout(const po::variables_map& values, const Environment& environment) {
+  double seconds = 30;
+  if (values.count("shutdown-timeout")) {
+    seconds = values["shutdown-timeout"].as<double>();
+  } else if (const auto text = environment("TORCH_ELASTIC_SHUTDOWN_TIMEOUT")) {
+    seconds = required_int(*text, "TORCH_ELASTIC_SHUTDOWN_TIMEOUT");
+  }
+  if (!(seconds >= 0 && seconds < kLongest)) {
+    throw UsageError("--shutdown-timeout={} must be a number of seconds of at least 0", seconds);
+  }
+  return milliseconds_of(seconds);
 }
 
-void read_meeting_point(LauncherOptions& options, const po::variables_map& values, const Environment& environment) {
-  const bool one_node = options.max_nodes == 1;
-  const bool standalone = values["standalone"].as<bool>();
-  const std::string backend = standalone ? "c10d" : values["rdzv-backend"].as<std::string>();
-  const std::string endpoint =
-      values.count("rdzv-endpoint") && !standalone ? values["rdzv-endpoint"].as<std::string>() : "";
-  if (standalone && !one_node) {
-    throw UsageError("--standalone is for one machine, but --nnodes asks for {}", options.max_nodes);
-  }
-  if (backend != "static" && backend != "c10d") {
-    throw UsageError("cxxrun does not support --rdzv-backend={} (known: static, and c10d on one machine)", backend);
-  }
-  if (backend == "c10d" && !one_node) {
-    throw UsageError(
-        "cxxrun does not support --rdzv-backend=c10d on several machines; use static with --node-rank and "
-        "--master-addr");
-  }
-
-  if (!endpoint.empty()) {
-    read_endpoint(options, endpoint, backend == "static");
-  } else if (!standalone) {
-    options.master_addr = values["master-addr"].as<std::string>();
-    if (values.count("master-port")) {
-      options.master_port = checked_port(values["master-port"].as<int>(), "--master-port");
-    } else if (!one_node) {
-      options.master_port = kDefaultPort;
-    } else if (const auto inherited = environment("MASTER_PORT")) {
-      // Left over from an earlier job or a recipe: a wish on one machine, where nobody else has to know the port.
-      options.master_port = std::clamp(parse_python_int(*inherited).value_or(0), 0, 65535);
-      options.port_is_hard = false;
-      return;
+void read_stop_signals(LauncherOptions& options, const std::string& text) {
+  options.signals_to_handle = text;
+  options.stop_signals.clear();
+  for (const std::string& name : split_list(text)) {
+    int signo = 1;
+    while (signo < SIGRTMIN && signal_name(signo) != name) ++signo;
+    if (signo == SIGRTMIN || signo == SIGKILL || signo == SIGSTOP || signo == SIGCHLD) {
+      options.warnings.push_back(fmt::format("--signals-to-handle: '{}' is no signal that can be handled", name));
+    } else {
+      options.stop_signals.insert(signo);
     }
-  }
-  options.port_is_hard = options.master_port != 0;
-  if (!one_node && options.master_port == 0) {
-    throw UsageError("several machines need a port that all of them know, not 0");
   }
 }
 
 }  // namespace
 
-LauncherOptions parse_options(const std::vector<std::string>& args, const Environment& environment) {
+LauncherOptions parse_options(const std::vector<std::string>& args, const Environment& environment,
+                              const std::string& called_as) {
   const SplitArguments split = split_arguments(args);
   LauncherOptions options;
   for (const auto& [spec, value] : split.options) {
     options.help |= spec->name == "help";
     options.version |= spec->name == "version";
+    if (spec->name == "print-completion") options.completion = value;
   }
-  if (options.help || options.version) return options;
-  const po::variables_map values = read_option_values(split, environment);
+  if (options.help || options.version || !options.completion.empty()) return options;
+  po::variables_map values = read_option_values(split, environment);
+  const auto flag = [&](const char* name) { return values[name].as<bool>(); };
+  const auto text = [&](const char* name) { return values.count(name) ? values[name].as<std::string>() : ""; };
 
-  options.dry_run = values["dry-run"].as<bool>();
-  options.nproc_per_node = values["nproc-per-node"].as<std::string>();
-  read_nodes(options, values["nnodes"].as<std::string>());
-  if (options.max_nodes > 1) options.node_rank = values["node-rank"].as<int>();
-  if (options.node_rank < 0 || options.node_rank >= options.max_nodes) {
-    throw UsageError("--node-rank={} must be from 0 to {}: --nnodes is {}", options.node_rank, options.max_nodes - 1,
-                     options.max_nodes);
+  read_accelerate_options(options, values);
+  read_meeting_options(options, values, environment);
+  read_output_options(options, values, environment);
+  options.dry_run = flag("dry-run");
+  options.json = flag("json");
+  if (options.json && !options.dry_run) throw UsageError("--json goes with --dry-run");
+  options.nproc_per_node = text("nproc-per-node");
+  options.numa_binding = read_numa_binding(text("numa-binding"));
+  options.virtual_local_rank = flag("virtual-local-rank");
+  options.role = text("role");
+  options.agent_store = text("agent-store") == "on";
+  options.event_log_handler = text("event-log-handler");
+  if (!is_one_of(options.event_log_handler, {"null", "console", "dynamic_rendezvous"})) {
+    throw UsageError("--event-log-handler={} must be null or console", options.event_log_handler);
   }
-  read_meeting_point(options, values, environment);
-
-  options.run_id = values["rdzv-id"].as<std::string>();
-  const bool id_given = !values["rdzv-id"].defaulted();
-  if (options.run_id.empty() || (!id_given && options.max_nodes == 1 && !options.port_is_hard)) {
-    options.run_id = random_id();
+  if (const std::string specs = text("logs-specs"); !specs.empty() && specs != "default") {
+    throw UsageError("--logs-specs={} names a Python class, which cxxrun cannot load: only 'default' works", specs);
   }
-  options.role = values["role"].as<std::string>();
-
-  const std::string store = values["agent-store"].as<std::string>();
-  if (store != "on" && store != "off") throw UsageError("--agent-store={} must be on or off", store);
-  options.agent_store = store == "on";
 
   options.max_restarts = values["max-restarts"].as<int>();
   if (options.max_restarts < 0) throw UsageError("--max-restarts={} must be at least 0", options.max_restarts);
-  if (values["monitor-interval"].as<double>() <= 0) throw UsageError("--monitor-interval must be above 0");
-  double timeout = static_cast<double>(options.shutdown_timeout.count()) / 1000;
-  if (values.count("shutdown-timeout")) {
-    timeout = values["shutdown-timeout"].as<double>();
-  } else if (const auto text = environment("TORCH_ELASTIC_SHUTDOWN_TIMEOUT")) {
-    timeout = required_int(*text, "TORCH_ELASTIC_SHUTDOWN_TIMEOUT");
+  if (!(values["monitor-interval"].as<double>() > 0)) throw UsageError("--monitor-interval must be above 0");
+  options.shutdown_timeout = read_shutdown_timeout(values, environment);
+  if (values.count("hang-timeout")) {
+    const double seconds = values["hang-timeout"].as<double>();
+    if (!(seconds > 0 && seconds < kLongest)) throw UsageError("--hang-timeout={} must be seconds above 0", seconds);
+    options.hang_timeout = milliseconds_of(seconds);
   }
-  if (!(timeout >= 0 && timeout < 1e6)) {
-    throw UsageError("--shutdown-timeout={} must be a number of seconds of at least 0", timeout);
-  }
-  options.shutdown_timeout = std::chrono::milliseconds(static_cast<int64_t>(timeout * 1000));
-  options.torchrun_exit_codes = values["torchrun-exit-codes"].as<bool>();
+  read_stop_signals(options, text("signals-to-handle"));
+  options.torchrun_exit_codes = flag("torchrun-exit-codes");
+  options.report_style = text("report-style") == "torchrun" ? ReportStyle::kTorchrun : ReportStyle::kCxxrun;
+  options.report_file = text("report-file");
 
-  options.no_python = values["no-python"].as<bool>();
-  options.module = values["module"].as<bool>();
-  if (options.no_python && options.module) throw UsageError("--no-python and --module exclude each other");
+  options.no_python = flag("no-python");
+  options.module = flag("module");
+  options.run_path = flag("run-path");
+  if (options.run_path) {
+    options.no_python = options.module = false;  // as under torchrun, it wins
+  } else if (options.no_python && options.module) {
+    throw UsageError("--no-python and --module exclude each other");
+  }
+  options.launch_compat = flag("launch-compat") || called_as == "cxxlaunch";
+  if (flag("use-env")) {
+    if (!options.launch_compat) throw UsageError("--use-env goes with --launch-compat");
+    options.launch_compat = false;
+  } else if (options.launch_compat && options.no_python) {
+    throw UsageError("--launch-compat with --no-python also needs --use-env: programs do not expect --local-rank");
+  }
   options.program = split.program;
   options.program_args = split.program_args;
   if (options.program.empty()) throw UsageError("no program given: cxxrun [options] PROGRAM [its arguments]");
   return options;
-}
-
-std::string help_text() {
-  std::ostringstream text;
-  text << "cxxrun starts a program N times, one rank per GPU or CPU, with the environment that torchrun gives.\n\n"
-          "  cxxrun [options] PROGRAM [its arguments]\n\n"
-          "PROGRAM is a native executable or a Python script. Examples:\n"
-          "  cxxrun --nproc_per_node=2 vla_worker --config configs/act_demo.yaml\n"
-          "  cxxrun --nproc_per_node=gpu --max_restarts=3 train.py --lr 1e-4\n"
-          "  cxxrun --nnodes=2 --node_rank=0 --master_addr=10.0.0.1 --nproc_per_node=8 train.py     (and node_rank=1 "
-          "on the other)\n"
-          "  cxxrun --dry-run --nproc_per_node=2 train.py                                           (show what would "
-          "be started)\n\n"
-       << option_descriptions()
-       << "\nEvery option of torchrun can also come from PET_<NAME>, for example PET_NPROC_PER_NODE=2.\n"
-          "Exit code: 0 if all ranks return 0, else that of the rank that failed first (128+n for signal n); 128+n "
-          "when cxxrun is\n"
-          "stopped by signal n; 2 for wrong usage.\n";
-  return text.str();
 }
 
 }  // namespace cxxrun

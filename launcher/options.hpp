@@ -68,9 +68,9 @@ struct LauncherOptions {
 
 using Environment = std::function<std::optional<std::string>(const std::string&)>;
 
-LauncherOptions parse_options(const std::vector<std::string>& args, const Environment& environment);
-
-std::string help_text();
+// `called_as`: the name that cxxrun was started by; as "cxxlaunch" it behaves as torch.distributed.launch.
+LauncherOptions parse_options(const std::vector<std::string>& args, const Environment& environment,
+                              const std::string& called_as = "cxxrun");
 
 // Python's int(): blanks around and single underscores between digits are allowed.
 std::optional<int> parse_python_int(const std::string& text);

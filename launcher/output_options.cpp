@@ -4,6 +4,8 @@
 #include <charconv>
 
 #include "common/error.hpp"
+#include "launcher/option_readers.hpp"
+#include "launcher/option_values.hpp"
 
 namespace cxxrun {
 namespace {
@@ -42,6 +44,33 @@ StdMap parse_std_map(const std::string& text, const std::string& source) {
     start = comma + 1;
   }
   return map;
+}
+
+void read_output_options(LauncherOptions& options, const boost::program_options::variables_map& values,
+                         const Environment& environment) {
+  const auto text = [&](const char* name) { return values.count(name) ? values[name].as<std::string>() : ""; };
+  OutputOptions& output = options.output;
+  output.redirects = parse_std_map(text("redirects"), "--redirects");
+  output.tee = parse_std_map(text("tee"), "--tee");
+  output.log_dir = text("log-dir");
+  const std::string prefix = text("prefix");
+  output.prefix = prefix == "always" ? PrefixMode::kAlways : prefix == "never" ? PrefixMode::kNever : PrefixMode::kAuto;
+  output.line_prefix_template = text("log-line-prefix-template");
+  if (output.line_prefix_template.empty()) {
+    output.line_prefix_template = environment("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE").value_or("");
+  }
+  if (const std::string ranks = text("local-ranks-filter"); !ranks.empty()) {
+    output.shown_ranks.emplace();
+    for (const std::string& item : split_list(ranks)) {
+      const auto rank = parse_python_int(item);
+      if (!rank) throw UsageError("--local-ranks-filter={} must be local ranks, for example 0,1,2", ranks);
+      output.shown_ranks->insert(*rank);
+    }
+  }
+  for (auto [name, filters] : {std::pair{"duplicate-stdout-filters", &output.duplicate_stdout_filters},
+                               std::pair{"duplicate-stderr-filters", &output.duplicate_stderr_filters}}) {
+    if (const std::string list = text(name); !list.empty()) *filters = split_list(list);
+  }
 }
 
 }  // namespace cxxrun

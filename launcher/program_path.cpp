@@ -77,6 +77,12 @@ ResolvedProgram resolve_program(const LauncherOptions& options, const Environmen
     const std::string interpreter = python(environment);
     return {interpreter, {interpreter, "-u", "-m", options.program}};
   }
+  if (options.run_path) {
+    static constexpr char kRunPath[] =
+        "import runpy, sys; sys.argv = sys.argv[1:]; runpy.run_path(sys.argv[0], run_name='__main__')";
+    const std::string interpreter = python(environment);
+    return {interpreter, {interpreter, "-u", "-c", kRunPath, options.program}, /*macro_start=*/4};
+  }
   const std::string path = find_program(options, environment, launcher_folder);
   if (options.no_python || runs_directly(path)) {
     if (!is_executable(path)) throw Error("program '{}' is not executable: chmod +x it", path);

@@ -45,12 +45,13 @@ struct RankPlan {
   CpuPlacement placement = {};
 };
 
-// OMP_NUM_THREADS (the usable CPUs divided by the ranks, if there are several) and TORCH_NCCL_ASYNC_ERROR_HANDLING.
+// OMP_NUM_THREADS (the usable CPUs divided by the ranks) and TORCH_NCCL_ASYNC_ERROR_HANDLING.
 std::vector<std::pair<std::string, std::string>> default_variables(int local_ranks, int usable_cpus,
                                                                    const Environment& environment);
 
+// `attempt_folder`: where error files and logs go; "" = nowhere.
 std::vector<RankPlan> plan_ranks(const LaunchPlan& launch, const RendezvousResult& meeting, int attempt,
-                                 const std::string& error_folder);
+                                 const std::string& attempt_folder);
 
 // Python's Template.safe_substitute(local_rank=N): $local_rank and ${local_rank}, $$ for $, everything else untouched.
 std::string substitute_macros(const std::string& argument, int local_rank);
