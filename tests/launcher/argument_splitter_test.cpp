@@ -67,11 +67,7 @@ TEST(ArgumentSplitter, RefusesWithTheReasonAndARemedy) {
       {{"--role"}, "--role needs a value"},
       {{"--role", "--standalone", "s"}, "--role needs a value"},
       {{"-x", "s"}, "unknown option -x"},
-      {{"--tee", "3", "s"}, "cxxrun does not support --tee"},
-      {{"-t3", "s"}, "cxxrun does not support --tee"},
-      {{"-mr3", "s"}, "cxxrun does not support --redirects"},
-      {{"--log_dir=x", "s"}, "cxxrun does not support --log-dir"},
-      {{"--virtual-local-rank", "s"}, "cxxrun does not support --virtual-local-rank"},
+      {{"--numa-binding=moon", "s"}, "--numa-binding=moon must be one of node,socket,exclusive,core-complex,auto"},
   };
   for (const auto& [args, message] : kCases) {
     SCOPED_TRACE(::testing::PrintToString(args));

@@ -56,7 +56,7 @@ TEST(ExitCode, CanBeTorchruns) {
 }
 
 TEST(ExitCode, OfWrongUsageIsTwoAndNothingStarts) {
-  for (const char* option : {"--nnodes=1:2:3", "--nproc-per-node=0", "--master-port=66660", "--bogus", "--tee=3"}) {
+  for (const char* option : {"--nnodes=1:2:3", "--nproc-per-node=0", "--master-port=66660", "--bogus", "--tee=4"}) {
     Launched job(shell_ranks(1, "echo started", {option}));
     EXPECT_EQ(job.wait(), 2) << option;
     EXPECT_EQ(job.out(), "") << option;

@@ -105,14 +105,49 @@ TEST(RankPlan, ThreadsAreSharedOutUnlessTheUserSaysOtherwise) {
   EXPECT_EQ(threads(2, 8, {}), "4");
   EXPECT_EQ(threads(3, 8, {}), "2");
   EXPECT_EQ(threads(8, 2, {}), "1");
-  EXPECT_EQ(threads(1, 8, {}), "unset");
+  EXPECT_EQ(threads(1, 8, {}), "8");
   EXPECT_EQ(threads(2, 8, {{"OMP_NUM_THREADS", ""}}), "unset");
 }
 
 TEST(RankPlan, NcclErrorHandlingIsOnUnlessTheUserSaysOtherwise) {
   const auto with = default_variables(1, 1, [](const std::string&) { return std::nullopt; });
-  EXPECT_EQ(with, (std::vector<std::pair<std::string, std::string>>{{"TORCH_NCCL_ASYNC_ERROR_HANDLING", "1"}}));
+  EXPECT_EQ(with.back(), (std::pair<std::string, std::string>{"TORCH_NCCL_ASYNC_ERROR_HANDLING", "1"}));
   EXPECT_TRUE(default_variables(1, 1, [](const std::string&) { return std::optional<std::string>("0"); }).empty());
+}
+
+TEST(RankPlan, StreamsGoWhereRedirectsTeeAndTheFilterSend) {
+  LaunchPlan launch = launch_of_two();
+  launch.options.output.redirects = parse_std_map("1", "-r");
+  launch.options.output.tee = parse_std_map("1:3", "-t");
+  const auto plans = plan_ranks(launch, second_of_two_nodes(), 0, "/l/attempt_0");
+  EXPECT_EQ(plans[0].out, (StreamPlan{.console = false, .file = "/l/attempt_0/0/stdout.log"}));
+  EXPECT_EQ(plans[0].err, StreamPlan{});
+  EXPECT_EQ(plans[1].out, (StreamPlan{.console = true, .file = "/l/attempt_0/1/stdout.log", .teed = true}));
+  EXPECT_EQ(plans[1].err, (StreamPlan{.console = true, .file = "/l/attempt_0/1/stderr.log", .teed = true}));
+
+  launch.options.output.shown_ranks = {0};
+  const auto filtered = plan_ranks(launch, second_of_two_nodes(), 0, "")[1];
+  EXPECT_EQ(filtered.out, (StreamPlan{.console = false, .file = "", .teed = true})) << "no folder, no file";
+  EXPECT_EQ(filtered.error_file, "");
+}
+
+TEST(RankPlan, VirtualLocalRanksSeeOneDeviceEachAndKeepTheirRealNumberInMacros) {
+  LaunchPlan launch = launch_of_two();
+  launch.options.virtual_local_rank = true;
+  launch.devices = {"GPU-a", "GPU-b"};
+  launch.options.program_args = {"${local_rank}"};
+  const RankPlan second = plan_ranks(launch, second_of_two_nodes(), 0, "")[1];
+  const Variables environment(second.environment.begin(), second.environment.end());
+  EXPECT_EQ(environment.at("LOCAL_RANK"), "0");
+  EXPECT_EQ(environment.at("CUDA_VISIBLE_DEVICES"), "GPU-b");
+  EXPECT_EQ(second.argv.back(), "1");
+}
+
+TEST(RankPlan, TheOldLauncherPutsTheLocalRankBeforeTheArguments) {
+  LaunchPlan launch = launch_of_two();
+  launch.options.launch_compat = true;
+  EXPECT_EQ(plan_ranks(launch, second_of_two_nodes(), 0, "")[1].argv,
+            (Strings{"/usr/bin/python3", "-u", "train.py", "--local-rank=1", "--lr", "1e-4"}));
 }
 
 }  // namespace
