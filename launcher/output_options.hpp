@@ -26,8 +26,8 @@ StdMap parse_std_map(const std::string& text, const std::string& source);
 enum class PrefixMode { kAuto, kAlways, kNever };  // auto: on a terminal, when more than one rank writes
 
 struct OutputOptions {
-  StdMap redirects;  // to files only
-  StdMap tee;  // to files and to the console
+  StdMap redirects = {};  // to files only
+  StdMap tee = {};  // to files and to the console
   PrefixMode prefix = PrefixMode::kAuto;
   std::string line_prefix_template = "";  // "" = "[${role_name}${local_rank}]:" where teed, else "[rank${rank}] "
   std::optional<std::set<int>> shown_ranks = {};  // local ranks that may write to the console; absent = all
