@@ -9,9 +9,9 @@
 
 namespace cxxrun {
 
-ProcessRunner::ProcessRunner(EventLoop& loop, StderrRelay& relay, ControlChannel& guardian, std::string program,
+ProcessRunner::ProcessRunner(EventLoop& loop, OutputRouter& output, ControlChannel& guardian, std::string program,
                              const sigset_t& signal_mask)
-    : loop_(loop), relay_(relay), guardian_(guardian), program_(std::move(program)), signal_mask_(signal_mask) {}
+    : loop_(loop), output_(output), guardian_(guardian), program_(std::move(program)), signal_mask_(signal_mask) {}
 
 ProcessRunner::~ProcessRunner() {
   for (auto& [local_rank, rank] : ranks_) close_control(rank);
@@ -20,6 +20,7 @@ ProcessRunner::~ProcessRunner() {
 void ProcessRunner::start(const std::vector<RankPlan>& plans) {
   for (auto& [local_rank, rank] : ranks_) close_control(rank);
   ranks_.clear();
+  output_.start_attempt(plans);
   for (const RankPlan& plan : plans) start(plan);
 }
 
@@ -27,11 +28,13 @@ void ProcessRunner::start(const RankPlan& plan) {
   std::error_code ignored;  // error files are a courtesy
   std::filesystem::create_directories(std::filesystem::path(plan.error_file).parent_path(), ignored);
   auto [control, rank_end] = ControlChannel::make_pair();
-  const UniqueFd stderr_end = relay_.open(plan.local_rank);
+  const RankStreams streams = output_.open(plan);
   SpawnSpec spec{.path = program_,
                  .argv = plan.argv,
                  .environment = plan.environment,
-                 .stderr_fd = stderr_end.get(),
+                 .stdout_fd = streams.out.get(),
+                 .stderr_fd = streams.err.get(),
+                 .placement = plan.placement,
                  .inherited_fd = rank_end.get(),
                  .signal_mask = signal_mask_};
   spec.environment.emplace_back(kControlFdVariable, std::to_string(rank_end.get()));
@@ -45,7 +48,7 @@ void ProcessRunner::start(const RankPlan& plan) {
 void ProcessRunner::read_control(Rank& rank) {
   const int fd = rank.control.fd();
   while (const auto message = rank.control.poll()) {
-    if (message->verb == kBeat) rank.last_step = message->value;
+    if (message->verb == kBeat) rank.last_beat = {message->value, std::chrono::steady_clock::now()};
   }
   if (rank.control.closed()) loop_.forget(fd);
 }
@@ -73,6 +76,7 @@ std::vector<RankExit> ProcessRunner::take_exits() {
 }
 
 void ProcessRunner::signal_ranks(int signo) {
+  if (signo == SIGWINCH) output_.resize();
   for (auto& [local_rank, rank] : ranks_) rank.process.signal_group(signo);
 }
 
@@ -81,8 +85,8 @@ void ProcessRunner::tell_ranks(std::string_view verb, int64_t value) {
 }
 
 std::vector<std::string> ProcessRunner::last_stderr_lines(int local_rank, size_t count) {
-  relay_.drain();
-  return relay_.last_lines(local_rank, count);
+  output_.drain();
+  return output_.last_lines(local_rank, count);
 }
 
 }  // namespace cxxrun

@@ -1,4 +1,4 @@
-// Ranks as real processes. Owns them, their control sockets and, through the relay, the pipes of their stderr; ends what is
+// Ranks as real processes. Owns them, their control sockets and, through the router, what they write; ends what is
 // left of them when destroyed. Tells the guardian which sessions exist, so that it can end them if we are killed. Main thread.
 #pragma once
 
@@ -9,13 +9,13 @@
 #include "launcher/child_runner.hpp"
 #include "launcher/event_loop.hpp"
 #include "launcher/orphans.hpp"
-#include "launcher/stderr_relay.hpp"
+#include "launcher/output_router.hpp"
 
 namespace cxxrun {
 
 class ProcessRunner : public ChildRunner {
  public:
-  ProcessRunner(EventLoop& loop, StderrRelay& relay, ControlChannel& guardian, std::string program,
+  ProcessRunner(EventLoop& loop, OutputRouter& output, ControlChannel& guardian, std::string program,
                 const sigset_t& signal_mask);
   ~ProcessRunner() override;
 
@@ -28,14 +28,14 @@ class ProcessRunner : public ChildRunner {
   std::string describe_leftovers() const override { return orphans_.describe(); }
   int64_t pid(int local_rank) const override { return ranks_.at(local_rank).pid; }
   std::vector<std::string> last_stderr_lines(int local_rank, size_t count) override;
-  std::optional<int64_t> last_step(int local_rank) const override { return ranks_.at(local_rank).last_step; }
+  std::optional<Beat> last_beat(int local_rank) const override { return ranks_.at(local_rank).last_beat; }
 
  private:
   struct Rank {
     ChildProcess process;
     ControlChannel control;
     pid_t pid;
-    std::optional<int64_t> last_step = {};
+    std::optional<Beat> last_beat = {};
   };
 
   void start(const RankPlan& plan);
@@ -43,7 +43,7 @@ class ProcessRunner : public ChildRunner {
   void close_control(Rank& rank);
 
   EventLoop& loop_;
-  StderrRelay& relay_;
+  OutputRouter& output_;
   ControlChannel& guardian_;
   std::string program_;
   sigset_t signal_mask_;
