@@ -2,6 +2,7 @@
 // ending what they leave behind. ProcessRunner is the real one; tests have a fake that passes the same conformance tests.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -16,6 +17,12 @@ namespace cxxrun {
 struct RankExit {
   int local_rank = 0;
   ExitStatus status;
+};
+
+// A rank's heartbeat.
+struct Beat {
+  int64_t step = 0;
+  std::chrono::steady_clock::time_point time = {};
 };
 
 class ChildRunner {
@@ -34,7 +41,7 @@ class ChildRunner {
 
   virtual int64_t pid(int local_rank) const = 0;
   virtual std::vector<std::string> last_stderr_lines(int local_rank, size_t count) = 0;
-  virtual std::optional<int64_t> last_step(int local_rank) const = 0;
+  virtual std::optional<Beat> last_beat(int local_rank) const = 0;
 };
 
 }  // namespace cxxrun

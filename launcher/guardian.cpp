@@ -46,7 +46,7 @@ class Guardian {
     while (const auto signo = signals_.next()) {
       if (*signo == SIGCHLD) {
         reap();
-      } else if (stops_job(*signo)) {
+      } else if (signals_.stops_job(*signo)) {
         supervisor_.send(kSignal, *signo);
         if (++stops_ >= kPatience) ::kill(pid_, SIGKILL);
       } else if (sessions_.empty()) {
@@ -117,8 +117,7 @@ class Guardian {
 
 }  // namespace
 
-int run_guarded(const std::function<int(ControlChannel, SignalSource&)>& supervise) {
-  SignalSource signals;
+int run_guarded(SignalSource& signals, const std::function<int(ControlChannel)>& supervise) {
   Orphans orphans;
   auto [ours, theirs] = ControlChannel::make_pair();
   std::fflush(nullptr);
@@ -129,7 +128,7 @@ int run_guarded(const std::function<int(ControlChannel, SignalSource&)>& supervi
     ::setsid();
     ::prctl(PR_SET_NAME, "cxxrun-superv");
     signals.reopen();
-    return supervise(ControlChannel(theirs.release()), signals);
+    return supervise(ControlChannel(theirs.release()));
   }
   theirs.reset();
   return Guardian(signals, orphans, std::move(ours), pid).run();

@@ -18,6 +18,6 @@ inline constexpr char kRankEnded[] = "rank_ended";
 
 // Forks; runs `supervise` in the child, whose result becomes its exit code, and guards it in the parent. Returns the exit
 // code in both.
-int run_guarded(const std::function<int(ControlChannel guardian, SignalSource& signals)>& supervise);
+int run_guarded(SignalSource& signals, const std::function<int(ControlChannel guardian)>& supervise);
 
 }  // namespace cxxrun

@@ -71,7 +71,8 @@ int run(const std::vector<std::string>& args, const std::string& called_as) {
   }
   const LogFolder logs(plan.options.output, plan.options.run_id, environment_variable("TMPDIR").value_or("/tmp"));
   if (logs.is_kept()) say("logs: " + logs.path());
-  return run_guarded([&](ControlChannel guardian, SignalSource& signals) {
+  SignalSource signals(plan.options.stop_signals);
+  return run_guarded(signals, [&](ControlChannel guardian) {
     return supervise(plan, logs.path(), std::move(guardian), signals);
   });
 }

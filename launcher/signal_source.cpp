@@ -1,17 +1,19 @@
 #include "launcher/signal_source.hpp"
 
+#include <utility>
+
 #include "common/error.hpp"
 
 namespace cxxrun {
 
-bool stops_job(int signo) { return signo == SIGTERM || signo == SIGINT || signo == SIGQUIT || signo == SIGHUP; }
-
-SignalSource::SignalSource() {
+SignalSource::SignalSource(std::set<int> stop_signals) : stop_signals_(std::move(stop_signals)) {
   // An ignored SIGCHLD, which exec passes on, would make the kernel reap children unseen.
   ::signal(SIGCHLD, SIG_DFL);
   ::signal(SIGPIPE, SIG_IGN);
   ::sigemptyset(&handled_);
-  for (const int signo : {SIGCHLD, SIGTERM, SIGINT, SIGQUIT, SIGHUP, SIGUSR1, SIGUSR2, SIGTSTP, SIGCONT}) {
+  std::set<int> wanted = {SIGCHLD, SIGTERM, SIGINT, SIGQUIT, SIGHUP, SIGUSR1, SIGUSR2, SIGTSTP, SIGCONT, SIGWINCH};
+  wanted.insert(stop_signals_.begin(), stop_signals_.end());
+  for (const int signo : wanted) {
     struct sigaction action {};
     ::sigaction(signo, nullptr, &action);
     // Blocked signals are queued even if they are ignored, so these must stay out of the set.

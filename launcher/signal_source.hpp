@@ -7,26 +7,27 @@
 
 #include <csignal>
 #include <optional>
+#include <set>
 
 #include "common/unique_fd.hpp"
 
 namespace cxxrun {
 
-// Asks for the end of the job: TERM, INT, QUIT, HUP.
-bool stops_job(int signo);
-
 class SignalSource {
  public:
-  SignalSource();
+  // `stop_signals`: those that ask for the end of the job. All others that come are for the ranks.
+  explicit SignalSource(std::set<int> stop_signals);
 
   // A signalfd belongs to the process that made it: to be called again after a fork.
   void reopen();
 
   int fd() const { return fd_.get(); }
   std::optional<int> next();  // does not block
+  bool stops_job(int signo) const { return stop_signals_.contains(signo); }
   const sigset_t& original_mask() const { return original_mask_; }
 
  private:
+  std::set<int> stop_signals_;
   sigset_t handled_;
   sigset_t original_mask_;
   UniqueFd fd_;

@@ -1,16 +1,23 @@
 #include "launcher/supervise.hpp"
 
+#include <limits.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <map>
 
+#include "common/atomic_file.hpp"
+#include "common/worker_env.hpp"
 #include "launcher/cgroup.hpp"
+#include "launcher/event_log.hpp"
 #include "launcher/event_loop.hpp"
+#include "launcher/failure_report.hpp"
 #include "launcher/guardian.hpp"
+#include "launcher/output_router.hpp"
 #include "launcher/process_runner.hpp"
-#include "launcher/stderr_relay.hpp"
+#include "launcher/report_json.hpp"
 #include "launcher/supervisor.hpp"
+#include "launcher/torchrun_table.hpp"
 
 namespace cxxrun {
 namespace {
@@ -63,6 +70,51 @@ class WatchedRendezvous : public Rendezvous {
 
 }  // namespace
 
+namespace {
+
+std::string host_name() {
+  char name[HOST_NAME_MAX + 1] = {};
+  ::gethostname(name, HOST_NAME_MAX);
+  return name;
+}
+
+// What torchrun calls a job: the script, if Python runs one.
+std::string job_name(const LaunchPlan& plan) {
+  if (plan.options.run_path) return "run_script_path";
+  return plan.options.program;
+}
+
+// For programs that asked for it: they may not be told by what is on the console.
+void write_reports(const LaunchPlan& plan, const JobOutcome& job, const LogLine& log) {
+  const auto attempt = [&](const auto& write) {
+    try {
+      write();
+    } catch (const std::exception& error) {
+      log(fmt::format("warning: {}", error.what()));
+    }
+  };
+  if (!plan.options.report_file.empty()) {
+    attempt([&] {
+      write_file_atomically(plan.options.report_file,
+                            format_report_json(job, plan, RankOutcome::WallTime::clock::now()));
+    });
+  }
+  const auto to = environment_variable("TORCHELASTIC_ERROR_FILE");
+  if (!to || to->empty() || !job.culprit) return;
+  const RankOutcome& culprit = job.ranks[*job.culprit];
+  if (culprit.error_file.empty()) return;
+  attempt([&] { copy_error_file(culprit.error_file, *to, job.exit_code); });
+}
+
+std::string final_report(const LaunchPlan& plan, const JobOutcome& job) {
+  if (plan.options.report_style == ReportStyle::kTorchrun && job.culprit) {
+    return format_torchrun_table(job, job_name(plan), host_name());
+  }
+  return format_failure_report(job);
+}
+
+}  // namespace
+
 RendezvousOptions rendezvous_options(const LaunchPlan& plan) {
   const LauncherOptions& options = plan.options;
   return {.run_id = options.run_id,
@@ -76,32 +128,37 @@ RendezvousOptions rendezvous_options(const LaunchPlan& plan) {
           .log = {}};
 }
 
-int supervise(const LaunchPlan& plan, const std::string& error_folder, ControlChannel guardian, SignalSource& signals) {
+int supervise(const LaunchPlan& plan, const std::string& log_folder, ControlChannel guardian, SignalSource& signals) {
   EventLoop loop;
-  StderrRelay relay(loop, STDERR_FILENO);
-  const LogLine log = [&](const std::string& text) { relay.write("cxxrun: " + text + "\n"); };
+  OutputRouter output(loop, plan.options.output, plan.options.role);
+  const LogLine log = [&](const std::string& text) { output.write("cxxrun: " + text); };
 
   RendezvousOptions meeting = rendezvous_options(plan);
   meeting.log = log;
   WatchedRendezvous rendezvous(
       loop, make_rendezvous(plan.options.max_nodes == 1 ? "single_node" : "static", std::move(meeting)));
-  ProcessRunner runner(loop, relay, guardian, plan.program.path, signals.original_mask());
+  ProcessRunner runner(loop, output, guardian, plan.program.path, signals.original_mask());
   Supervisor* events = nullptr;
   LoopClock clock(loop, [&](Event event) { events->on_timer(event); });
-  Supervisor supervisor(plan, error_folder,
+  EventLog event_log(plan, host_name(), [&](const std::string& line) { output.write(line); });
+  Supervisor supervisor(plan, log_folder,
                         {.rendezvous = rendezvous,
                          .runner = runner,
                          .clock = clock,
                          .log = log,
                          .cancel_fd = guardian.fd(),
-                         .oom_kills = cgroup_oom_kills});
+                         .oom_kills = cgroup_oom_kills,
+                         .events = plan.options.event_log_handler == "console" ? &event_log : nullptr});
   events = &supervisor;
 
   SignalTally tally;
+  bool stop_asked = false;
   const auto read_guardian = [&, fd = guardian.fd()] {
     while (const auto message = guardian.poll()) {
       const int signo = static_cast<int>(message->value);
-      if (message->verb == kSignal && tally.is_new(signo, /*forwarded=*/true)) supervisor.on_signal(signo);
+      if (message->verb != kSignal || !tally.is_new(signo, /*forwarded=*/true)) continue;
+      stop_asked |= signals.stops_job(signo);
+      supervisor.on_signal(signo);
     }
     if (guardian.closed()) {
       loop.forget(fd);
@@ -114,6 +171,7 @@ int supervise(const LaunchPlan& plan, const std::string& error_folder, ControlCh
       if (*signo == SIGCHLD) {
         supervisor.on_children_changed();
       } else if (tally.is_new(*signo, /*forwarded=*/false)) {
+        stop_asked |= signals.stops_job(*signo);
         supervisor.on_signal(*signo);
       }
     }
@@ -122,10 +180,14 @@ int supervise(const LaunchPlan& plan, const std::string& error_folder, ControlCh
   supervisor.start();
   while (!supervisor.done()) loop.run_once();
   if (!guardian.closed()) read_guardian();  // what cut the last wait for other nodes short
-  relay.drain();
-  relay.write(supervisor.report());
-  relay.drain();
-  return supervisor.exit_code();
+  const JobOutcome job = supervisor.outcome();
+  write_reports(plan, job, log);
+  output.drain();
+  output.write(final_report(plan, job));
+  // Whoever reads slowly gets everything, as from the ranks themselves. Whoever stops us need not wait for that.
+  while (output.has_backlog() && !stop_asked && !guardian.closed()) loop.run_once();
+  output.wait_for_readers();
+  return job.exit_code;
 }
 
 }  // namespace cxxrun

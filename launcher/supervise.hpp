@@ -11,6 +11,6 @@ namespace cxxrun {
 RendezvousOptions rendezvous_options(const LaunchPlan& plan);
 
 // Returns cxxrun's exit code.
-int supervise(const LaunchPlan& plan, const std::string& error_folder, ControlChannel guardian, SignalSource& signals);
+int supervise(const LaunchPlan& plan, const std::string& log_folder, ControlChannel guardian, SignalSource& signals);
 
 }  // namespace cxxrun

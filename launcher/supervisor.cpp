@@ -7,7 +7,7 @@
 #include "common/control_channel.hpp"
 #include "common/error.hpp"
 #include "launcher/error_file.hpp"
-#include "launcher/signal_source.hpp"
+#include "launcher/failure_report.hpp"
 
 namespace cxxrun {
 namespace {
@@ -17,19 +17,29 @@ using std::chrono::milliseconds;
 constexpr milliseconds kLeftoversGrace{1000};
 constexpr milliseconds kKillWait{5000};  // only uninterruptible sleep outlasts SIGKILL
 constexpr milliseconds kStragglerWait{5000};
+constexpr milliseconds kQuickFailure{10'000};
+constexpr milliseconds kLongestPause{1000};
+constexpr int kHungExitCode = 124;  // timeout(1) says it so
+
+// None before the first restart, then 0.1 s, doubled for every attempt that ends as soon.
+milliseconds pause_after(int quick_failures) {
+  return quick_failures < 2 ? milliseconds(0) : std::min(milliseconds(100 << std::min(quick_failures - 2, 8)), kLongestPause);
+}
 
 }  // namespace
 
-Supervisor::Supervisor(const LaunchPlan& plan, std::string error_folder, SupervisorWorld world)
-    : plan_(plan), error_folder_(std::move(error_folder)), world_(std::move(world)) {}
+Supervisor::Supervisor(const LaunchPlan& plan, std::string log_folder, SupervisorWorld world)
+    : plan_(plan), log_folder_(std::move(log_folder)), world_(std::move(world)) {}
 
 void Supervisor::start() { join(); }
 
 void Supervisor::on_children_changed() {
-  for (const RankExit& exit : world_.runner.take_exits()) record(exit);
-  if (state_ == State::kRunning && culprit_) {
-    handle(attempt_ < plan_.options.max_restarts ? Event::kRankFailedWithRestartsLeft : Event::kRankFailed);
+  std::optional<size_t> failed;
+  for (const RankExit& exit : world_.runner.take_exits()) {
+    record(exit);
+    if (!exit.status.success() && !failed) failed = static_cast<size_t>(exit.local_rank);
   }
+  if (failed && state_ == State::kRunning) fail(*failed);
   if (state_ == State::kSweeping || state_ == State::kSweepingToRestart) {
     if (!world_.runner.anything_left()) {
       handle(Event::kNothingLeft);
@@ -43,7 +53,7 @@ void Supervisor::on_children_changed() {
 
 void Supervisor::on_signal(int signo) {
   signal_ = signo;
-  if (!stops_job(signo)) {
+  if (!plan_.options.stop_signals.contains(signo)) {
     handle(Event::kPassSignal);
   } else if (stop_signal_ != 0) {
     handle(Event::kStopAgain);
@@ -69,11 +79,10 @@ void Supervisor::carry_out(Action action) {
   switch (action) {
     case Action::kNone:
       return;
+    case Action::kPause:
+      return pause();
     case Action::kJoin:
       ++attempt_;
-      world_.log(fmt::format("rank {} failed ({}): starting all ranks again, restart {} of {}",
-                             ranks_[*culprit_].outcome.rank, describe(*ranks_[*culprit_].outcome.status), attempt_,
-                             plan_.options.max_restarts));
       return join();
     case Action::kStartRanks:
       return start_ranks();
@@ -87,6 +96,7 @@ void Supervisor::carry_out(Action action) {
     case Action::kPassOn:
       // A group without a terminal's shell above it ("orphaned") ignores SIGTSTP, so the ranks get the one that always stops.
       if (signal_ == SIGTSTP || signal_ == SIGCONT) suspended_ = signal_ == SIGTSTP;
+      if (signal_ == SIGCONT) resumed_ = clock.now();
       return world_.runner.signal_ranks(signal_ == SIGTSTP ? SIGSTOP : signal_);
     case Action::kKillRanks:
       for (Rank& rank : ranks_) rank.outcome.killed_by_us |= !rank.outcome.status;
@@ -102,6 +112,8 @@ void Supervisor::carry_out(Action action) {
       return sweep(SIGKILL);
     case Action::kWarnStragglers:
       return warn_stragglers();
+    case Action::kLookForHang:
+      return look_for_hang();
     case Action::kGiveUp:
       world_.log(
           fmt::format("SIGKILL has no effect on {}; leaving it to the kernel", world_.runner.describe_leftovers()));
@@ -115,7 +127,21 @@ void Supervisor::join() {
   const auto meeting = world_.rendezvous.join(attempt_, world_.cancel_fd);
   if (!meeting) return;  // what cancelled it comes as the next event
   meeting_ = *meeting;
+  if (world_.events) {
+    world_.events->met(meeting_, attempt_);
+    world_.events->node("RENDEZVOUS");
+  }
   handle(Event::kJoined);
+}
+
+void Supervisor::pause() {
+  const milliseconds pause = pause_after(quick_failures_);
+  world_.log(fmt::format("rank {} failed ({}): starting all ranks again{}, restart {} of {}",
+                         ranks_[*culprit_].outcome.rank, describe_culprits_end(outcome()),
+                         pause.count() ? fmt::format(" in {:.1f} s", static_cast<double>(pause.count()) / 1000) : "",
+                         attempt_ + 1, plan_.options.max_restarts));
+  if (pause.count() == 0) return handle(Event::kPauseOver);
+  world_.clock.arm(Event::kPauseOver, pause);
 }
 
 void Supervisor::start_ranks() {
@@ -124,27 +150,66 @@ void Supervisor::start_ranks() {
   }
   culprit_.reset();
   killing_leftovers_ = false;
+  endings_ = 0;
   oom_kills_at_start_ = world_.oom_kills();
-  started_ = world_.clock.now();
+  started_ = resumed_ = world_.clock.now();
   ranks_.clear();
-  const std::string folder = error_folder_.empty() ? "" : fmt::format("{}/attempt_{}", error_folder_, attempt_);
+  const std::string folder = log_folder_.empty() ? "" : fmt::format("{}/attempt_{}", log_folder_, attempt_);
   const std::vector<RankPlan> plans = plan_ranks(plan_, meeting_, attempt_, folder);
   world_.runner.start(plans);
   for (const RankPlan& plan : plans) {
     ranks_.push_back(
         {plan, {.rank = plan.rank, .local_rank = plan.local_rank, .pid = world_.runner.pid(plan.local_rank)}});
+    if (world_.events) world_.events->rank("START", ranks_.back().outcome);
   }
+  if (plan_.options.hang_timeout) world_.clock.arm(Event::kHangDue, *plan_.options.hang_timeout);
+}
+
+void Supervisor::fail(size_t culprit) {
+  culprit_ = culprit;
+  quick_failures_ = world_.clock.now() - started_ < kQuickFailure ? quick_failures_ + 1 : 0;
+  handle(attempt_ < plan_.options.max_restarts ? Event::kRankFailedWithRestartsLeft : Event::kRankFailed);
+}
+
+// When one rank hangs, the others wait for it and fall silent too: it is the one that came least far, or fell silent first.
+void Supervisor::look_for_hang() {
+  const auto limit = std::chrono::nanoseconds(*plan_.options.hang_timeout);
+  auto wait = limit;
+  std::optional<size_t> hung;
+  std::pair<int64_t, SupervisorClock::TimePoint> least;
+  for (size_t i = 0; i < ranks_.size(); ++i) {
+    const auto beat = world_.runner.last_beat(ranks_[i].plan.local_rank);
+    if (ranks_[i].outcome.status || !beat || suspended_) continue;
+    const auto silent_for = world_.clock.now() - std::max(beat->time, resumed_);
+    const std::pair progress{beat->step, beat->time};
+    if (silent_for < limit) {
+      wait = std::min<std::chrono::nanoseconds>(wait, limit - silent_for);
+    } else if (!hung || progress < least) {
+      hung = i;
+      least = progress;
+    }
+  }
+  if (!hung) return world_.clock.arm(Event::kHangDue, wait);
+  RankOutcome& outcome = ranks_[*hung].outcome;
+  outcome.silent_for = std::chrono::duration_cast<milliseconds>(world_.clock.now() - std::max(least.second, resumed_));
+  outcome.ran_for = std::chrono::duration_cast<milliseconds>(world_.clock.now() - started_);
+  outcome.last_step = least.first;
+  fail(*hung);
 }
 
 void Supervisor::record(const RankExit& exit) {
   RankOutcome& outcome = ranks_[static_cast<size_t>(exit.local_rank)].outcome;
   outcome.status = exit.status;
-  outcome.ran_for = std::chrono::duration_cast<milliseconds>(world_.clock.now() - started_);
-  outcome.last_step = world_.runner.last_step(exit.local_rank);
-  if (exit.status.success()) {
-    if (state_ == State::kRunning && !all_ended()) world_.clock.arm(Event::kStragglersDue, kStragglerWait);
-  } else if (state_ == State::kRunning && !culprit_) {
-    culprit_ = static_cast<size_t>(exit.local_rank);
+  outcome.ended_at = RankOutcome::WallTime::clock::now();
+  outcome.order = endings_++;
+  if (!outcome.silent_for) outcome.ran_for = std::chrono::duration_cast<milliseconds>(world_.clock.now() - started_);
+  if (const auto beat = world_.runner.last_beat(exit.local_rank)) outcome.last_step = beat->step;
+  if (exit.status.success() && state_ == State::kRunning && !all_ended()) {
+    world_.clock.arm(Event::kStragglersDue, kStragglerWait);
+  }
+  if (world_.events) {
+    const bool asked = outcome.asked_to_end && !outcome.silent_for;
+    world_.events->rank(exit.status.success() ? "SUCCEEDED" : asked ? "TERMINATED" : "FAILED", outcome);
   }
 }
 
@@ -170,6 +235,7 @@ void Supervisor::warn_stragglers() {
 
 void Supervisor::finish() {
   const bool success = exit_code() == 0;
+  if (world_.events) world_.events->node(success ? "SUCCEEDED" : "FAILED");
   switch (world_.rendezvous.finish(success, world_.cancel_fd)) {
     case Ending::kTogether:
       return;
@@ -190,35 +256,35 @@ int Supervisor::exit_code() const {
   if (stop_signal_ != 0) {
     code = 128 + stop_signal_;
   } else if (culprit_) {
-    code = ranks_[*culprit_].outcome.status->shell_code();
+    const RankOutcome& culprit = ranks_[*culprit_].outcome;
+    code = culprit.silent_for ? kHungExitCode : culprit.status ? culprit.status->shell_code() : 1;
   } else if (peer_node_failed_ || !all_ended()) {
     code = 1;
   }
   return code != 0 && plan_.options.torchrun_exit_codes ? 1 : code;
 }
 
-std::string Supervisor::report() {
-  std::string text;
+JobOutcome Supervisor::outcome() {
+  JobOutcome job{.program = plan_.options.program,
+                 .ranks = {},
+                 .culprit = culprit_,
+                 .oom_kills = world_.oom_kills() - oom_kills_at_start_,
+                 .attempts = attempt_ + 1,
+                 .stop_signal = stop_signal_,
+                 .peer_node_failed = peer_node_failed_,
+                 .exit_code = exit_code()};
+  for (const Rank& rank : ranks_) {
+    job.ranks.push_back(rank.outcome);
+    RankOutcome& outcome = job.ranks.back();
+    if (!outcome.status || outcome.status->success()) continue;
+    outcome.error = read_error_file(rank.plan.error_file);
+    if (!outcome.error.message.empty()) outcome.error_file = rank.plan.error_file;
+  }
   if (culprit_) {
-    JobOutcome job{.program = plan_.options.program,
-                   .ranks = {},
-                   .culprit = *culprit_,
-                   .oom_kills = world_.oom_kills() - oom_kills_at_start_,
-                   .attempts = attempt_ + 1};
-    for (const Rank& rank : ranks_) job.ranks.push_back(rank.outcome);
     RankOutcome& first = job.ranks[*culprit_];
-    first.last_lines = world_.runner.last_stderr_lines(first.local_rank, kReportedStderrLines);
-    first.message = read_error_file(ranks_[*culprit_].plan.error_file);
-    text = format_failure_report(job);
+    first.last_lines = world_.runner.last_stderr_lines(first.local_rank, kSearchedStderrLines);
   }
-  if (peer_node_failed_) text += "cxxrun: the ranks here succeeded, but those of another node failed: see its output\n";
-  if (stop_signal_ != 0) {
-    const auto killed =
-        std::count_if(ranks_.begin(), ranks_.end(), [](const Rank& rank) { return rank.outcome.killed_by_us; });
-    text += fmt::format("cxxrun: stopped by {} from outside{}\n", signal_name(stop_signal_),
-                        killed ? fmt::format("; {} of {} ranks had to be killed", killed, ranks_.size()) : "");
-  }
-  return text;
+  return job;
 }
 
 }  // namespace cxxrun

@@ -11,7 +11,8 @@
 #include <vector>
 
 #include "launcher/child_runner.hpp"
-#include "launcher/failure_report.hpp"
+#include "launcher/event_log.hpp"
+#include "launcher/job_outcome.hpp"
 #include "launcher/rank_plan.hpp"
 #include "launcher/rendezvous/rendezvous.hpp"
 #include "launcher/supervisor_clock.hpp"
@@ -26,12 +27,13 @@ struct SupervisorWorld {
   LogLine log;
   int cancel_fd = -1;  // readable: stop waiting for other nodes and look at it
   std::function<int64_t()> oom_kills = [] { return int64_t{0}; };
+  EventLog* events = nullptr;
 };
 
 class Supervisor {
  public:
-  // `error_folder`: where ranks' error files go; "" = nowhere.
-  Supervisor(const LaunchPlan& plan, std::string error_folder, SupervisorWorld world);
+  // `log_folder`: where ranks' error files and logs go; "" = nowhere.
+  Supervisor(const LaunchPlan& plan, std::string log_folder, SupervisorWorld world);
 
   void start();
   void on_children_changed();  // SIGCHLD
@@ -42,7 +44,7 @@ class Supervisor {
   State state() const { return state_; }
   bool done() const { return state_ == State::kDone; }
   int exit_code() const;
-  std::string report();  // "" when there is nothing to tell
+  JobOutcome outcome();
 
  private:
   struct Rank {
@@ -53,6 +55,9 @@ class Supervisor {
   void handle(Event event);
   void carry_out(Action action);
   void join();
+  void pause();
+  void fail(size_t culprit);
+  void look_for_hang();
   void start_ranks();
   void record(const RankExit& exit);
   void signal_ranks(int signo);
@@ -62,7 +67,7 @@ class Supervisor {
   bool all_ended() const;
 
   const LaunchPlan& plan_;
-  std::string error_folder_;
+  std::string log_folder_;
   SupervisorWorld world_;
   State state_ = State::kJoining;
   int attempt_ = 0;
@@ -74,6 +79,9 @@ class Supervisor {
   int signal_ = 0;  // the one being handled
   int stop_signal_ = 0;  // the one that ended the job
   bool suspended_ = false;
+  SupervisorClock::TimePoint resumed_;
+  int quick_failures_ = 0;  // attempts in a row that ended soon after their start
+  int endings_ = 0;  // of ranks, in this attempt
   bool killing_leftovers_ = false;
   bool peer_node_failed_ = false;
 };

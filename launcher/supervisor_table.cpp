@@ -15,6 +15,7 @@ constexpr TableRow kTable[] = {
     {kRunning, E::kAllSucceeded, {kSweeping, A::kSweep}},
     {kRunning, E::kRankFailed, {kFailing, A::kStopPeers}},
     {kRunning, E::kRankFailedWithRestartsLeft, {kRestarting, A::kStopPeers}},
+    {kRunning, E::kHangDue, {kRunning, A::kLookForHang}},
     {kRunning, E::kStragglersDue, {kRunning, A::kWarnStragglers}},
     {kRunning, E::kPassSignal, {kRunning, A::kPassOn}},
     {kRunning, E::kStopSignal, {kStopping, A::kForwardSignal}},
@@ -54,12 +55,16 @@ constexpr TableRow kTable[] = {
     {kSweeping, E::kStopAgain, {kSweeping, A::kKillLeftovers}},
     {kSweeping, E::kGuardianLost, {kSweeping, A::kKillLeftovers}},
 
-    {kSweepingToRestart, E::kNothingLeft, {kJoining, A::kJoin}},
+    {kSweepingToRestart, E::kNothingLeft, {kPausing, A::kPause}},
     {kSweepingToRestart, E::kSweepExpired, {kSweepingToRestart, A::kKillLeftovers}},
     {kSweepingToRestart, E::kKillExpired, {kDone, A::kGiveUp}},
     {kSweepingToRestart, E::kStopSignal, {kSweeping, A::kKillLeftovers}},
     {kSweepingToRestart, E::kStopAgain, {kSweeping, A::kKillLeftovers}},
     {kSweepingToRestart, E::kGuardianLost, {kSweeping, A::kKillLeftovers}},
+
+    {kPausing, E::kPauseOver, {kJoining, A::kJoin}},
+    {kPausing, E::kStopSignal, {kDone, A::kFinish}},
+    {kPausing, E::kGuardianLost, {kDone, A::kFinish}},
 };
 
 }  // namespace
@@ -75,7 +80,7 @@ Transition transition(State state, Event event) {
 
 const char* name_of(State state) {
   static constexpr const char* kNames[] = {"Joining", "Running",  "Failing",           "Restarting", "Stopping",
-                                           "Killing", "Sweeping", "SweepingToRestart", "Done"};
+                                           "Killing", "Sweeping", "SweepingToRestart", "Pausing",    "Done"};
   return kNames[static_cast<size_t>(state)];
 }
 
@@ -84,7 +89,7 @@ const char* name_of(Event event) {
                                            "AllSucceeded", "AllGone",      "NothingLeft",
                                            "StopSignal",   "StopAgain",    "PassSignal",
                                            "GuardianLost", "GraceExpired", "SweepExpired",
-                                           "KillExpired",  "StragglersDue"};
+                                           "KillExpired",  "HangDue",      "PauseOver",                  "StragglersDue"};
   return kNames[static_cast<size_t>(event)];
 }
 

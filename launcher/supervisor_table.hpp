@@ -16,6 +16,7 @@ enum class State : uint8_t {
   kKilling,  // no grace any more
   kSweeping,  // all ranks are gone; what they left behind is being ended
   kSweepingToRestart,
+  kPausing,  // before a restart
   kDone,
 };
 
@@ -33,6 +34,8 @@ enum class Event : uint8_t {
   kGraceExpired,
   kSweepExpired,  // leftovers had their moment
   kKillExpired,  // SIGKILL did not help: uninterruptible sleep
+  kHangDue,  // time to look at heartbeats
+  kPauseOver,
   kStragglersDue,  // some ranks ended well a while ago, others still run
 };
 
@@ -47,6 +50,8 @@ enum class Action : uint8_t {
   kSweep,  // SIGTERM to leftovers, start their moment
   kKillLeftovers,
   kWarnStragglers,
+  kLookForHang,
+  kPause,
   kFinish,
   kGiveUp,  // leave what cannot be killed, and say so
 };

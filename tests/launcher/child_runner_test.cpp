@@ -29,11 +29,12 @@ struct FakeSubject : Subject {
 };
 
 struct RealSubject : Subject {
-  SignalSource signals;
+  SignalSource signals{{SIGTERM, SIGINT, SIGHUP, SIGQUIT}};
   EventLoop loop;
-  StderrRelay relay{loop, 2};
+  OutputOptions options;
+  OutputRouter output{loop, options, "default"};
   ControlChannel guardian;
-  ProcessRunner real{loop, relay, guardian, "/bin/sh", signals.original_mask()};
+  ProcessRunner real{loop, output, guardian, "/bin/sh", signals.original_mask()};
   ChildRunner& runner() override { return real; }
   void end(int local_rank) override { ::kill(static_cast<pid_t>(real.pid(local_rank)), SIGUSR2); }
 };

@@ -168,7 +168,7 @@ TEST(Report, QuotesTheErrorFileAndItsFolderIsGoneAfterwards) {
                            "\"extraInfo\": {}}}' > $TORCHELASTIC_ERROR_FILE; exit 1"),
                {.environment = {"TMPDIR=" + folder.path().string()}});
   EXPECT_EQ(job.wait(), 1);
-  EXPECT_THAT(job.err(), HasSubstr("it reports: ValueError: no wheels"));
+  EXPECT_THAT(job.err(), HasSubstr("error: ValueError: no wheels"));
   EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
 }
 

@@ -27,7 +27,7 @@ TEST(SupervisorTable, NothingFollowsTheEnd) {
 
 TEST(SupervisorTable, EveryStateIsLeftWhenTheGuardianIsLostOrASecondSignalComes) {
   for (const State state : {State::kJoining, State::kRunning, State::kFailing, State::kRestarting, State::kStopping,
-                            State::kSweepingToRestart}) {
+                            State::kSweepingToRestart, State::kPausing}) {
     EXPECT_NE(transition(state, Event::kGuardianLost).next, state) << name_of(state);
   }
   for (const State state : {State::kFailing, State::kRestarting, State::kStopping}) {
@@ -47,9 +47,10 @@ TEST(SupervisorTable, EveryWaitForRanksEndsBySomeTimer) {
 }
 
 TEST(SupervisorTable, AStopSignalAlwaysEndsTheJobWithoutARestart) {
-  const std::set<State> restarting = {State::kRestarting, State::kSweepingToRestart};
+  const std::set<State> restarting = {State::kRestarting, State::kSweepingToRestart, State::kPausing};
   for (const State start :
-       {State::kJoining, State::kRunning, State::kFailing, State::kRestarting, State::kSweepingToRestart}) {
+       {State::kJoining, State::kRunning, State::kFailing, State::kRestarting, State::kSweepingToRestart,
+                            State::kPausing}) {
     // Everything that can be reached after the signal.
     std::set<State> reached = {transition(start, Event::kStopSignal).next};
     for (size_t before = 0; before != reached.size();) {

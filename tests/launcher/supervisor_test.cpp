@@ -2,7 +2,9 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
+#include "launcher/failure_report.hpp"
 #include "tests/support/fake_supervisor_world.hpp"
 
 namespace cxxrun {
@@ -52,6 +54,8 @@ class SupervisorTest : public ::testing::Test {
     supervisor().on_children_changed();
   }
 
+  std::string report() { return format_failure_report(supervisor().outcome()); }
+
   LaunchPlan plan{.options = {}, .program = {"/bin/train", {"train"}}, .defaults = {}};
   FakeRendezvous rendezvous;
   FakeChildRunner runner;
@@ -67,7 +71,7 @@ TEST_F(SupervisorTest, EndsWellWhenAllRanksDo) {
   for (const int rank : {2, 0, 1}) end(rank, kSuccess);
   EXPECT_TRUE(supervisor().done());
   EXPECT_EQ(supervisor().exit_code(), 0);
-  EXPECT_EQ(supervisor().report(), "");
+  EXPECT_EQ(report(), "");
   EXPECT_THAT(rendezvous.finishes, ElementsAre(true));
   EXPECT_THAT(runner.signals, IsEmpty());
 }
@@ -82,8 +86,8 @@ TEST_F(SupervisorTest, StopsTheOthersWhenOneRankFailsAndReturnsItsCode) {
   EXPECT_EQ(supervisor().exit_code(), 3);
   EXPECT_THAT(runner.told, ElementsAre(std::pair<std::string, int64_t>("peer_failed", 1)));
   EXPECT_THAT(runner.signals, ElementsAre(SIGTERM));
-  EXPECT_THAT(supervisor().report(), HasSubstr("rank 1 (local rank 1, pid 1001) failed first, 2.0 s after its start"));
-  EXPECT_THAT(supervisor().report(), HasSubstr("ranks 0, 2: stopped by cxxrun"));
+  EXPECT_THAT(report(), HasSubstr("rank 1 (local rank 1, pid 1001) failed first, 2.0 s after its start"));
+  EXPECT_THAT(report(), HasSubstr("ranks 0, 2: stopped by cxxrun"));
   EXPECT_THAT(rendezvous.finishes, ElementsAre(false));
 }
 
@@ -97,7 +101,7 @@ TEST_F(SupervisorTest, KillsRanksThatOutlastTheGrace) {
   EXPECT_TRUE(supervisor().done());
   EXPECT_EQ(supervisor().exit_code(), 128 + SIGSEGV);
   EXPECT_THAT(runner.signals, ElementsAre(SIGTERM, SIGKILL));
-  EXPECT_THAT(supervisor().report(), HasSubstr("ranks 0, 2: killed by cxxrun"));
+  EXPECT_THAT(report(), HasSubstr("ranks 0, 2: killed by cxxrun"));
 }
 
 TEST_F(SupervisorTest, GivesUpOnRanksInUninterruptibleSleep) {
@@ -118,6 +122,8 @@ TEST_F(SupervisorTest, RestartsAllRanksWhenOneFails) {
   for (int attempt = 0; attempt < 2; ++attempt) {
     end(attempt, kFailure);
     supervisor().on_children_changed();
+    EXPECT_EQ(supervisor().state(), attempt == 0 ? State::kRunning : State::kPausing);
+    clock.advance(100ms);
     EXPECT_EQ(supervisor().state(), State::kRunning);
   }
   for (const int rank : {0, 1, 2}) end(rank, kSuccess);
@@ -125,7 +131,7 @@ TEST_F(SupervisorTest, RestartsAllRanksWhenOneFails) {
   EXPECT_THAT(rendezvous.joins, ElementsAre(0, 1, 2)) << "each attempt meets anew";
   EXPECT_EQ(runner.starts.size(), 3U);
   EXPECT_THAT(log, ElementsAre(HasSubstr("rank 0 failed (exit code 3): starting all ranks again, restart 1 of 2"),
-                               HasSubstr("restart 2 of 2")));
+                               HasSubstr("starting all ranks again in 0.1 s, restart 2 of 2")));
 }
 
 TEST_F(SupervisorTest, FailsWhenRestartsAreUsedUp) {
@@ -137,7 +143,7 @@ TEST_F(SupervisorTest, FailsWhenRestartsAreUsedUp) {
   supervisor().on_children_changed();
   EXPECT_TRUE(supervisor().done());
   EXPECT_EQ(supervisor().exit_code(), 9);
-  EXPECT_THAT(supervisor().report(), HasSubstr("train.py failed 2 times"));
+  EXPECT_THAT(report(), HasSubstr("train.py failed 2 times"));
 }
 
 TEST_F(SupervisorTest, ForwardsAStopSignalOnceAndReturns128PlusIt) {
@@ -148,7 +154,7 @@ TEST_F(SupervisorTest, ForwardsAStopSignalOnceAndReturns128PlusIt) {
   for (const int rank : {0, 1, 2}) end(rank, kSuccess);
   EXPECT_TRUE(supervisor().done());
   EXPECT_EQ(supervisor().exit_code(), 130);
-  EXPECT_EQ(supervisor().report(), "cxxrun: stopped by SIGINT from outside\n");
+  EXPECT_EQ(report(), "cxxrun: stopped by SIGINT from outside\n");
 }
 
 TEST_F(SupervisorTest, KillsAtOnceOnASecondStopSignal) {
@@ -159,7 +165,7 @@ TEST_F(SupervisorTest, KillsAtOnceOnASecondStopSignal) {
   EXPECT_TRUE(supervisor().done());
   EXPECT_THAT(runner.signals, ElementsAre(SIGTERM, SIGKILL));
   EXPECT_EQ(supervisor().exit_code(), 143);
-  EXPECT_THAT(supervisor().report(), HasSubstr("3 of 3 ranks had to be killed"));
+  EXPECT_THAT(report(), HasSubstr("3 of 3 ranks had to be killed"));
 }
 
 TEST_F(SupervisorTest, AStopSignalWhilePeersAreEndingIsNotForwardedAndCancelsTheRestart) {
@@ -242,7 +248,7 @@ TEST_F(SupervisorTest, TheFirstFailureIsTheCulpritAndLaterOnesAreNot) {
   end(0, {.code = 1});
   end(1, {.signo = SIGABRT});
   EXPECT_EQ(supervisor().exit_code(), 3);
-  EXPECT_THAT(supervisor().report(), HasSubstr("rank 2 (local rank 2"));
+  EXPECT_THAT(report(), HasSubstr("rank 2 (local rank 2"));
 }
 
 TEST_F(SupervisorTest, TorchrunExitCodesAreOneForEveryFailure) {
@@ -258,7 +264,127 @@ TEST_F(SupervisorTest, AFailureOnAnotherNodeIsOurFailureToo) {
   supervisor().start();
   for (const int rank : {0, 1, 2}) end(rank, kSuccess);
   EXPECT_EQ(supervisor().exit_code(), 1);
-  EXPECT_THAT(supervisor().report(), HasSubstr("another node failed"));
+  EXPECT_THAT(report(), HasSubstr("another node failed"));
+}
+
+TEST_F(SupervisorTest, PausesLongerBetweenAttemptsThatFailAtOnceButNeverMoreThanASecond) {
+  plan.options.max_restarts = 30;
+  supervisor().start();
+  for (const auto pause : {0ms, 100ms, 200ms, 400ms, 800ms, 1000ms, 1000ms}) {
+    end(0, kFailure);
+    supervisor().on_children_changed();
+    if (pause > 0ms) {
+      clock.advance(pause - 1ms);
+      EXPECT_EQ(supervisor().state(), State::kPausing) << pause.count();
+      clock.advance(1ms);
+    }
+    EXPECT_EQ(supervisor().state(), State::kRunning) << pause.count();
+  }
+  clock.advance(10s);
+  end(0, kFailure);
+  supervisor().on_children_changed();
+  EXPECT_EQ(supervisor().state(), State::kRunning) << "an attempt that ran for a while is followed at once";
+}
+
+TEST_F(SupervisorTest, AStopSignalEndsThePauseAndTheJob) {
+  plan.options.max_restarts = 5;
+  supervisor().start();
+  for (int attempt = 0; attempt < 2; ++attempt) {
+    end(0, kFailure);
+    supervisor().on_children_changed();
+  }
+  EXPECT_EQ(supervisor().state(), State::kPausing);
+  signal(SIGTERM);
+  EXPECT_TRUE(supervisor().done());
+  EXPECT_EQ(supervisor().exit_code(), 143);
+  EXPECT_EQ(runner.starts.size(), 2U);
+}
+
+class HangTest : public SupervisorTest {
+ protected:
+  HangTest() {
+    plan.options.hang_timeout = 30s;
+    supervisor().start();
+  }
+  void beat(int local_rank, int64_t step) { runner.beats[local_rank] = {step, clock.now()}; }
+};
+
+TEST_F(HangTest, TheRankThatCameLeastFarIsTheCulprit) {
+  for (const int rank : {0, 1, 2}) beat(rank, 7);
+  clock.advance(10s);
+  for (const int rank : {0, 2}) beat(rank, 8);  // and then they wait for rank 1
+  clock.advance(29s);
+  supervisor().on_children_changed();
+  EXPECT_TRUE(supervisor().done());
+  EXPECT_EQ(supervisor().exit_code(), 124);
+  EXPECT_THAT(report(), HasSubstr("rank 1 (local rank 1, pid 1001) failed first, 30.0 s after its start, last step 7: hung: "
+                                  "no heartbeat for 30.0 s"));
+  EXPECT_THAT(report(), HasSubstr("ranks 0, 2: stopped by cxxrun"));
+}
+
+TEST_F(HangTest, IsForRanksThatHaveBeatenBefore) {
+  clock.advance(300s);
+  EXPECT_EQ(supervisor().state(), State::kRunning) << "a program without heartbeats does not hang";
+  beat(0, 1);
+  for (int i = 2; i < 10; ++i) {
+    clock.advance(29s);
+    EXPECT_EQ(supervisor().state(), State::kRunning);
+    beat(0, i);
+  }
+}
+
+TEST_F(HangTest, TimeInWhichTheJobIsSuspendedDoesNotCount) {
+  runner.manner = Manner::kStubborn;
+  beat(0, 1);
+  clock.advance(20s);
+  signal(SIGTSTP);
+  clock.advance(300s);
+  signal(SIGCONT);
+  clock.advance(29s);
+  EXPECT_EQ(supervisor().state(), State::kRunning);
+  clock.advance(1s);
+  EXPECT_EQ(supervisor().state(), State::kFailing);
+}
+
+TEST_F(HangTest, IsFollowedByARestartIfThereAreAny) {
+  plan.options.max_restarts = 1;
+  beat(2, 5);
+  clock.advance(30s);
+  supervisor().on_children_changed();
+  EXPECT_EQ(supervisor().state(), State::kRunning);
+  EXPECT_EQ(runner.starts.size(), 2U);
+  EXPECT_THAT(log, ElementsAre(HasSubstr("rank 2 failed (hung: no heartbeat for 30.0 s): starting all ranks again")));
+}
+
+TEST_F(SupervisorTest, SignalsToHandleDecideWhatEndsTheJob) {
+  runner.manner = Manner::kStubborn;
+  plan.options.stop_signals = {SIGUSR1};
+  supervisor().start();
+  signal(SIGTERM);
+  EXPECT_EQ(supervisor().state(), State::kRunning);
+  signal(SIGUSR1);
+  EXPECT_EQ(supervisor().state(), State::kStopping);
+  EXPECT_THAT(runner.signals, ElementsAre(SIGTERM, SIGUSR1));
+}
+
+TEST_F(SupervisorTest, EventsAreWrittenAsTorchrunNamesThem) {
+  std::vector<std::string> lines;
+  EventLog events(plan, "host", [&](const std::string& line) { lines.push_back(line); });
+  Supervisor logged(plan, "", {.rendezvous = rendezvous, .runner = runner, .clock = clock, .log = {}, .events = &events});
+  logged.start();
+  runner.end(1, kFailure);
+  logged.on_children_changed();
+  logged.on_children_changed();
+  std::vector<std::string> seen;
+  for (const std::string& line : lines) {
+    const auto event = nlohmann::json::parse(line);
+    const auto& metadata = event.at("metadata");
+    seen.push_back(event.at("source").get<std::string>() + " " + metadata.at("state").get<std::string>() + " " +
+                   metadata.at("global_rank").dump());
+    EXPECT_TRUE(nlohmann::json::accept(metadata.at("metadata").get<std::string>()));
+  }
+  EXPECT_THAT(seen, ElementsAre("AGENT RENDEZVOUS null", "WORKER START 0", "WORKER START 1", "WORKER START 2",
+                                "WORKER FAILED 1", "WORKER TERMINATED 0", "WORKER TERMINATED 2", "AGENT FAILED null"));
 }
 
 }  // namespace

@@ -50,6 +50,7 @@ class FakeChildRunner : public ChildRunner {
   bool leftovers_obey = true;  // SIGTERM
   std::vector<std::vector<RankPlan>> starts;  // of every attempt
   std::vector<int> signals;  // sent to ranks
+  std::map<int, Beat> beats;  // the last one of each local rank
   std::vector<std::pair<std::string, int64_t>> told;
 
   // The rank ends; the supervisor still has to be told that children changed.
@@ -79,7 +80,10 @@ class FakeChildRunner : public ChildRunner {
   std::string describe_leftovers() const override { return "1000 rank (state D)"; }
   int64_t pid(int local_rank) const override { return 1000 + local_rank; }
   std::vector<std::string> last_stderr_lines(int, size_t) override { return {"boom"}; }
-  std::optional<int64_t> last_step(int) const override { return std::nullopt; }
+  std::optional<Beat> last_beat(int local_rank) const override {
+    const auto beat = beats.find(local_rank);
+    return beat == beats.end() ? std::nullopt : std::optional(beat->second);
+  }
 
  private:
   std::map<int, int> alive_;
