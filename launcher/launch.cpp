@@ -1,6 +1,7 @@
 #include "launcher/launch.hpp"
 
 #include <fcntl.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <cstdio>
@@ -9,6 +10,7 @@
 #include "common/worker_env.hpp"
 #include "launcher/device_list.hpp"
 #include "launcher/dry_run.hpp"
+#include "launcher/error_file.hpp"
 #include "launcher/guardian.hpp"
 #include "launcher/log_folder.hpp"
 #include "launcher/options.hpp"
@@ -35,6 +37,13 @@ Environment rank_environment(const LauncherOptions& options) {
   };
 }
 
+// Where ranks announce deadlines, if the user has switched that on.
+std::string watchdog_file(const Environment& environment) {
+  if (const auto given = environment("TORCHELASTIC_TIMER_FILE"); given && !given->empty()) return *given;
+  if (environment("TORCHELASTIC_ENABLE_FILE_TIMER") != "1") return "";
+  return fmt::format("{}/watchdog_timer_{}", environment("TMPDIR").value_or("/tmp"), ::getpid());
+}
+
 LaunchPlan make_plan(LauncherOptions options) {
   LaunchPlan plan{.options = std::move(options), .program = {}, .defaults = {}};
   const Environment environment = rank_environment(plan.options);
@@ -42,6 +51,7 @@ LaunchPlan make_plan(LauncherOptions options) {
   plan.program = resolve_program(plan.options, environment, own_folder());
   plan.launch_time =
       std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
+  plan.watchdog_file = watchdog_file(environment);
   plan.defaults = default_variables(plan.local_ranks, count_usable_cpus(), environment);
   return plan;
 }
@@ -77,6 +87,17 @@ int run(const std::vector<std::string>& args, const std::string& called_as) {
   });
 }
 
+// For whoever started cxxrun and reads what it failed of.
+void record(const std::string& message) {
+  const auto file = environment_variable("TORCHELASTIC_ERROR_FILE");
+  if (!file || file->empty()) return;
+  try {
+    write_error_file(*file, message);
+  } catch (const Error& error) {
+    say(fmt::format("warning: {}", error.what()));
+  }
+}
+
 }  // namespace
 
 int run_cxxrun(const std::vector<std::string>& args, const std::string& called_as) {
@@ -87,6 +108,7 @@ int run_cxxrun(const std::vector<std::string>& args, const std::string& called_a
     return 2;
   } catch (const std::exception& error) {
     say(error.what());
+    record(error.what());
     return 1;
   }
 }

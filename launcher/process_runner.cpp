@@ -1,5 +1,7 @@
 #include "launcher/process_runner.hpp"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <filesystem>
 
@@ -82,6 +84,14 @@ void ProcessRunner::signal_ranks(int signo) {
 
 void ProcessRunner::tell_ranks(std::string_view verb, int64_t value) {
   for (auto& [local_rank, rank] : ranks_) rank.control.send(verb, value);
+}
+
+std::optional<int> ProcessRunner::rank_of(pid_t pid) const {
+  const pid_t session = ::getsid(pid);
+  for (const auto& [local_rank, rank] : ranks_) {
+    if (rank.process.running() && rank.process.pid() == session) return local_rank;
+  }
+  return std::nullopt;
 }
 
 std::vector<std::string> ProcessRunner::last_stderr_lines(int local_rank, size_t count) {

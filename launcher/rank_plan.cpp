@@ -1,35 +1,18 @@
 #include "launcher/rank_plan.hpp"
 
 #include <algorithm>
-#include <cctype>
 
 #include <fmt/format.h>
 
 #include "common/worker_env.hpp"
+#include "launcher/template_text.hpp"
 
 namespace cxxrun {
 
 std::string substitute_macros(const std::string& text, int local_rank) {
-  const auto is_word = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_'; };
-  static constexpr std::string_view kBraced = "${local_rank}";
-  static constexpr std::string_view kPlain = "$local_rank";
-  std::string result;
-  for (size_t i = 0; i < text.size();) {
-    const std::string_view rest = std::string_view(text).substr(i);
-    if (rest.starts_with("$$")) {
-      result += '$';
-      i += 2;
-    } else if (rest.starts_with(kBraced)) {
-      result += std::to_string(local_rank);
-      i += kBraced.size();
-    } else if (rest.starts_with(kPlain) && !(rest.size() > kPlain.size() && is_word(rest[kPlain.size()]))) {
-      result += std::to_string(local_rank);
-      i += kPlain.size();
-    } else {
-      result += text[i++];
-    }
-  }
-  return result;
+  return safe_substitute(text, [&](std::string_view name) {
+    return name == "local_rank" ? std::optional(std::to_string(local_rank)) : std::nullopt;
+  });
 }
 
 std::vector<std::pair<std::string, std::string>> default_variables(int local_ranks, int usable_cpus,
@@ -109,6 +92,7 @@ std::vector<RankPlan> plan_ranks(const LaunchPlan& launch, const RendezvousResul
     };
     plan.environment.insert(plan.environment.end(), launch.defaults.begin(), launch.defaults.end());
     plan.environment.insert(plan.environment.end(), options.more_environment.begin(), options.more_environment.end());
+    if (!launch.watchdog_file.empty()) plan.environment.emplace_back("TORCHELASTIC_TIMER_FILE", launch.watchdog_file);
     if (!launch.devices.empty()) {
       plan.environment.emplace_back("CUDA_VISIBLE_DEVICES", launch.devices[static_cast<size_t>(local_rank)]);
     }

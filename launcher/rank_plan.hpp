@@ -22,6 +22,7 @@ struct LaunchPlan {
   int64_t launch_time = 0;  // Unix seconds
   std::vector<CpuPlacement> placements = {};  // of each local rank; empty = nowhere in particular
   std::vector<std::string> devices = {};  // --virtual-local-rank: CUDA_VISIBLE_DEVICES of each local rank
+  std::string watchdog_file = {};  // TORCHELASTIC_TIMER_FILE; "" = none
   // Set for ranks only where the user's environment has no value of its own.
   std::vector<std::pair<std::string, std::string>> defaults;
 };
@@ -53,7 +54,7 @@ std::vector<std::pair<std::string, std::string>> default_variables(int local_ran
 std::vector<RankPlan> plan_ranks(const LaunchPlan& launch, const RendezvousResult& meeting, int attempt,
                                  const std::string& attempt_folder);
 
-// Python's Template.safe_substitute(local_rank=N): $local_rank and ${local_rank}, $$ for $, everything else untouched.
+// Replaces $local_rank and ${local_rank}, and $$ by $.
 std::string substitute_macros(const std::string& argument, int local_rank);
 
 }  // namespace cxxrun

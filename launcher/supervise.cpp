@@ -18,6 +18,7 @@
 #include "launcher/report_json.hpp"
 #include "launcher/supervisor.hpp"
 #include "launcher/torchrun_table.hpp"
+#include "launcher/watchdog_fifo.hpp"
 
 namespace cxxrun {
 namespace {
@@ -176,6 +177,17 @@ int supervise(const LaunchPlan& plan, const std::string& log_folder, ControlChan
       }
     }
   });
+
+  std::optional<WatchdogFifo> watchdog;
+  if (!plan.watchdog_file.empty()) {
+    watchdog.emplace(loop, plan.watchdog_file, [&](const Overrun& overrun) {
+      const auto rank = runner.rank_of(overrun.pid);  // a pid that is not ours is none of our business
+      if (!rank) return;
+      log(fmt::format("local rank {} (pid {}) is still in '{}' after its deadline: {}", *rank, overrun.pid, overrun.scope,
+                      signal_name(overrun.signo)));
+      ::kill(overrun.pid, overrun.signo);
+    });
+  }
 
   supervisor.start();
   while (!supervisor.done()) loop.run_once();
