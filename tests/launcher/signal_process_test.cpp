@@ -4,6 +4,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <chrono>
+#include <thread>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -118,6 +121,17 @@ TEST(Signals, ASignalBeforeTheOtherNodesHaveComeEndsTheWait) {
   job.send(SIGINT);
   EXPECT_EQ(job.wait(), 130) << job.err();
   EXPECT_EQ(job.out(), "");
+}
+
+TEST(Signals, WheneverInTheStartTheyComeTheyEndTheJobOnce) {
+  for (int milliseconds = 0; milliseconds < 16; milliseconds += 2) {
+    Launched job(counters("0"));
+    std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds));
+    job.send(SIGTERM);
+    EXPECT_EQ(job.wait(), 143) << milliseconds << " ms " << job.err();
+    EXPECT_EQ(count(job.out(), "TERM=2"), 0U) << milliseconds << " ms";
+    EXPECT_TRUE(job.leaves_nothing()) << milliseconds << " ms";
+  }
 }
 
 TEST(Signals, AReaderThatDoesNotReadStderrDoesNotStopThem) {
