@@ -46,7 +46,7 @@ bool eventually(const std::function<bool()>& condition, std::chrono::millisecond
 std::string cxxrun_path() { return TEST_BIN_DIR "/cxxrun"; }
 std::string program_path(const std::string& name) { return TEST_BIN_DIR "/" + name; }
 
-Launched::Launched(const std::vector<std::string>& command, const Options& options) {
+Launched::Launched(const std::vector<std::string>& command, const Options& options) : patience_(options.patience) {
   static std::atomic<int> counter = 0;
   marker_ = fmt::format("CXXRUN_TEST_MARKER={}-{}", ::getpid(), counter++);
   const std::string out = (folder_.path() / "out").string(), err = (folder_.path() / "err").string(),
@@ -90,7 +90,7 @@ Launched::~Launched() {
 int Launched::wait() {
   if (status_ >= 0) return status_;
   int status = 0;
-  if (!eventually([&] { return ::waitpid(pid_, &status, WNOHANG) == pid_; })) {
+  if (!eventually([&] { return ::waitpid(pid_, &status, WNOHANG) == pid_; }, patience_)) {
     ADD_FAILURE() << "still running; stdout: " << out() << " stderr: " << err();
     return -1;
   }

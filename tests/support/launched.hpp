@@ -32,6 +32,7 @@ class Launched {
     std::vector<int> closed_fds = {};
     std::string stdin_text = "";
     int stderr_fd = -1;  // instead of the file
+    std::chrono::seconds patience = kPatience;  // of wait()
   };
 
   explicit Launched(const std::vector<std::string>& command) : Launched(command, Options()) {}
@@ -53,6 +54,7 @@ class Launched {
  private:
   TempDir folder_;
   std::string marker_;
+  std::chrono::seconds patience_;
   pid_t pid_ = -1;
   int status_ = -1;
 };
