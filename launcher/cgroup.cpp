@@ -23,9 +23,9 @@ int64_t read_oom_kills(const fs::path& file) {
 
 }  // namespace
 
-std::vector<CgroupFolder> cgroup_folders(const std::string& controller) {
+std::vector<CgroupFolder> cgroup_folders(const std::string& controller, const CgroupSource& source) {
   std::vector<CgroupFolder> folders;
-  std::ifstream groups("/proc/self/cgroup");  // "4:cpu,cpuacct:/group" or "0::/group"
+  std::ifstream groups(source.groups);  // "4:cpu,cpuacct:/group" or "0::/group"
   for (std::string line; std::getline(groups, line);) {
     const size_t first = line.find(':');
     const size_t second = first == line.npos ? first : line.find(':', first + 1);
@@ -35,7 +35,7 @@ std::vector<CgroupFolder> cgroup_folders(const std::string& controller) {
     if (!unified && fmt::format(",{},", controllers).find(fmt::format(",{},", controller)) == std::string::npos) {
       continue;
     }
-    const fs::path mount = unified ? "/sys/fs/cgroup" : "/sys/fs/cgroup/" + controller;
+    const fs::path mount = unified ? source.mount : source.mount / controller;
     for (fs::path group = fs::path(line.substr(second + 1)).relative_path();; group = group.parent_path()) {
       std::error_code ignored;
       if (fs::is_directory(mount / group, ignored)) folders.push_back({mount / group, unified ? 2 : 1});
@@ -45,9 +45,9 @@ std::vector<CgroupFolder> cgroup_folders(const std::string& controller) {
   return folders;
 }
 
-double cgroup_cpu_quota() {
+double cgroup_cpu_quota(const CgroupSource& source) {
   double cpus = INFINITY;
-  for (const CgroupFolder& folder : cgroup_folders("cpu")) {
+  for (const CgroupFolder& folder : cgroup_folders("cpu", source)) {
     double quota = -1, period = 0;  // "max" leaves quota as it is
     if (folder.version == 2) {
       std::ifstream(folder.path / "cpu.max") >> quota >> period;
@@ -60,9 +60,9 @@ double cgroup_cpu_quota() {
   return cpus;
 }
 
-int64_t cgroup_oom_kills() {
+int64_t cgroup_oom_kills(const CgroupSource& source) {
   int64_t kills = 0;
-  for (const CgroupFolder& folder : cgroup_folders("memory")) {
+  for (const CgroupFolder& folder : cgroup_folders("memory", source)) {
     kills =
         std::max(kills, read_oom_kills(folder.path / (folder.version == 2 ? "memory.events" : "memory.oom_control")));
   }

@@ -13,13 +13,19 @@ struct CgroupFolder {
   int version = 2;
 };
 
+// Where the kernel tells of groups; tests have their own.
+struct CgroupSource {
+  std::filesystem::path groups = "/proc/self/cgroup";
+  std::filesystem::path mount = "/sys/fs/cgroup";
+};
+
 // The folders that limit `controller` ("cpu", "memory") here: our own group and those above it, as far as they are mounted.
-std::vector<CgroupFolder> cgroup_folders(const std::string& controller);
+std::vector<CgroupFolder> cgroup_folders(const std::string& controller, const CgroupSource& source = {});
 
 // CPUs that the tightest quota allows; infinity without one.
-double cgroup_cpu_quota();
+double cgroup_cpu_quota(const CgroupSource& source = {});
 
 // How many processes of our group the kernel has killed for lack of memory.
-int64_t cgroup_oom_kills();
+int64_t cgroup_oom_kills(const CgroupSource& source = {});
 
 }  // namespace cxxrun

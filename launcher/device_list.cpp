@@ -1,30 +1,28 @@
 #include "launcher/device_list.hpp"
 
-#include <dlfcn.h>
-#include <sched.h>
-
 #include <algorithm>
 #include <cmath>
 
 #include "common/error.hpp"
-#include "common/scope_exit.hpp"
 #include "launcher/cgroup.hpp"
+#include "launcher/cpu_topology.hpp"
+#include "launcher/nvml.hpp"
 
 namespace cxxrun {
 namespace {
 
-int ask_nvml() {
-  void* library = ::dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
-  if (!library) return 0;
-  const ScopeExit unload([&] { ::dlclose(library); });
-  const auto init = reinterpret_cast<int (*)()>(::dlsym(library, "nvmlInit_v2"));
-  const auto count = reinterpret_cast<int (*)(unsigned*)>(::dlsym(library, "nvmlDeviceGetCount_v2"));
-  const auto shutdown = reinterpret_cast<int (*)()>(::dlsym(library, "nvmlShutdown"));
-  unsigned devices = 0;
-  if (!init || !count || !shutdown || init() != 0) return 0;
-  if (count(&devices) != 0) devices = 0;
-  shutdown();
-  return static_cast<int>(devices);
+// The entries of a list as they are, without blanks around them; at least one.
+std::vector<std::string> split_devices(const std::string& list) {
+  std::vector<std::string> entries;
+  for (size_t start = 0; start <= list.size();) {
+    const size_t comma = std::min(list.find(',', start), list.size());
+    std::string entry = list.substr(start, comma - start);
+    entry.erase(0, entry.find_first_not_of(" \t"));
+    entry.erase(entry.find_last_not_of(" \t") + 1);
+    entries.push_back(std::move(entry));
+    start = comma + 1;
+  }
+  return entries;
 }
 
 int count_visible_gpus(const Environment& environment) {
@@ -45,37 +43,24 @@ int count_visible_gpus(const Environment& environment) {
 
 std::vector<std::string> device_tokens(const std::string& list) {
   std::vector<std::string> tokens;
-  size_t start = 0;
-  while (start <= list.size()) {
-    const size_t comma = std::min(list.find(',', start), list.size());
-    std::string token = list.substr(start, comma - start);
-    token.erase(0, token.find_first_not_of(" \t"));
-    token.erase(token.find_last_not_of(" \t") + 1);
+  for (std::string& token : split_devices(list)) {
     if (token.empty() || token[0] == '-') break;
     if (std::find(tokens.begin(), tokens.end(), token) != tokens.end()) return {};
-    tokens.push_back(token);
-    start = comma + 1;
+    tokens.push_back(std::move(token));
   }
   return tokens;
 }
 
-int count_installed_gpus(const Environment& environment) {
-  if (const auto fake = environment("CXXRUN_FAKE_GPUS")) return parse_python_int(*fake).value_or(0);
-  return ask_nvml();
+std::vector<std::string> visible_gpus(const Environment& environment) {
+  if (const auto list = environment("CUDA_VISIBLE_DEVICES")) return device_tokens(*list);
+  std::vector<std::string> ordinals;
+  for (int gpu = 0, end = count_installed_gpus(environment); gpu < end; ++gpu) ordinals.push_back(std::to_string(gpu));
+  return ordinals;
 }
 
 int count_usable_cpus() {
-  // Machines with more CPUs than cpu_set_t holds make the call fail; the mask grows until it fits.
-  int allowed = 1;
-  for (int capacity = CPU_SETSIZE; capacity <= CPU_SETSIZE * 64; capacity *= 2) {
-    cpu_set_t* set = CPU_ALLOC(capacity);
-    const size_t size = CPU_ALLOC_SIZE(capacity);
-    const bool fits = ::sched_getaffinity(0, size, set) == 0;
-    if (fits) allowed = CPU_COUNT_S(size, set);
-    CPU_FREE(set);
-    if (fits) break;
-  }
-  return std::max(1, static_cast<int>(std::min<double>(allowed, std::ceil(cgroup_cpu_quota()))));
+  return std::max(1, static_cast<int>(std::min<double>(static_cast<double>(allowed_cpus().size()),
+                                                       std::ceil(cgroup_cpu_quota()))));
 }
 
 int count_local_ranks(const std::string& text, const Environment& environment) {
@@ -86,8 +71,7 @@ int count_local_ranks(const std::string& text, const Environment& environment) {
     if (devices > 0 && static_cast<size_t>(*number) > devices) {
       throw UsageError(
           "--nproc-per-node={} but CUDA_VISIBLE_DEVICES={} names {} device{}: start at most {}, widen the list, or set "
-          "it to the "
-          "empty string to train on the CPU",
+          "it to the empty string to train on the CPU",
           *number, *list, devices, devices == 1 ? "" : "s", devices);
     }
     return *number;
@@ -101,6 +85,32 @@ int count_local_ranks(const std::string& text, const Environment& environment) {
   if (text == "auto") return count_usable_cpus();
   throw UsageError("--nproc-per-node=gpu but no GPU is visible ({}): give a number of ranks to train on the CPU",
                    list ? "CUDA_VISIBLE_DEVICES='" + *list + "'" : std::string("no NVIDIA driver or device found"));
+}
+
+std::string few_gpus_warning(const std::string& nproc_per_node, const Environment& environment) {
+  const auto ranks = parse_python_int(nproc_per_node);
+  if (!ranks || environment("CUDA_VISIBLE_DEVICES") || *ranks <= count_gpu_files(environment)) return "";
+  const int gpus = count_installed_gpus(environment);
+  if (gpus == 0 || *ranks <= gpus) return "";
+  return fmt::format("--nproc-per-node={} but this machine has {} GPU{}: training on GPUs will fail or share them",
+                     *ranks, gpus, gpus == 1 ? "" : "s");
+}
+
+std::vector<std::string> rank_devices(int local_ranks, const Environment& environment) {
+  const auto list = environment("CUDA_VISIBLE_DEVICES");
+  std::vector<std::string> devices;
+  if (!list) {
+    for (int local_rank = 0; local_rank < local_ranks; ++local_rank) devices.push_back(std::to_string(local_rank));
+    return devices;
+  }
+  devices = split_devices(*list);
+  if (devices[0].empty() || devices[0][0] == '-') devices.assign(static_cast<size_t>(local_ranks), devices[0]);
+  if (devices.size() < static_cast<size_t>(local_ranks)) {
+    throw UsageError("--virtual-local-rank needs a device for each of the {} ranks but CUDA_VISIBLE_DEVICES={} names {}",
+                     local_ranks, *list, devices.size());
+  }
+  devices.resize(static_cast<size_t>(local_ranks));
+  return devices;
 }
 
 }  // namespace cxxrun

@@ -13,6 +13,7 @@
 #include "launcher/error_file.hpp"
 #include "launcher/guardian.hpp"
 #include "launcher/log_folder.hpp"
+#include "launcher/numa_binding.hpp"
 #include "launcher/options.hpp"
 #include "launcher/supervise.hpp"
 #include "launcher/usage_text.hpp"
@@ -48,6 +49,10 @@ LaunchPlan make_plan(LauncherOptions options) {
   LaunchPlan plan{.options = std::move(options), .program = {}, .defaults = {}};
   const Environment environment = rank_environment(plan.options);
   plan.local_ranks = count_local_ranks(plan.options.nproc_per_node, environment);
+  const std::string few_gpus = few_gpus_warning(plan.options.nproc_per_node, environment);
+  if (!few_gpus.empty()) plan.options.warnings.push_back(few_gpus);
+  plan.placements = place_ranks(plan.options.numa_binding, plan.local_ranks, environment);
+  if (plan.options.virtual_local_rank) plan.devices = rank_devices(plan.local_ranks, environment);
   plan.program = resolve_program(plan.options, environment, own_folder());
   plan.launch_time =
       std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();

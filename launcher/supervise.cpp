@@ -148,7 +148,7 @@ int supervise(const LaunchPlan& plan, const std::string& log_folder, ControlChan
                          .clock = clock,
                          .log = log,
                          .cancel_fd = guardian.fd(),
-                         .oom_kills = cgroup_oom_kills,
+                         .oom_kills = [] { return cgroup_oom_kills(); },
                          .events = plan.options.event_log_handler == "console" ? &event_log : nullptr});
   events = &supervisor;
 
