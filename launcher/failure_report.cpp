@@ -90,7 +90,7 @@ std::string describe_failure(const JobOutcome& job) {
 
 std::string format_failure_report(const JobOutcome& job) {
   std::string report = job.culprit ? describe_failure(job) : "";
-  if (job.peer_node_failed) report += "cxxrun: the ranks here succeeded, but those of another node failed: see its output\n";
+  if (job.peer_node_failed) report += "cxxrun: ranks of another node failed, or it was lost: see its output\n";
   if (job.stop_signal != 0) {
     const auto killed =
         std::count_if(job.ranks.begin(), job.ranks.end(), [](const RankOutcome& rank) { return rank.killed_by_us; });

@@ -37,7 +37,6 @@ struct LauncherOptions {
   int master_port = 0;  // 0 = any free one
   bool port_is_hard = false;  // the user named it: it is this one or none
   std::string rdzv_backend = "static";
-  std::string endpoint = "";  // c10d on several nodes: HOST[:PORT]
   std::string local_addr = "";  // c10d: how other nodes reach this one
   std::map<std::string, std::string> rdzv_conf = {};
   std::string run_id = "none";

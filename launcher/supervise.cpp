@@ -46,17 +46,24 @@ class WatchedRendezvous : public Rendezvous {
  public:
   WatchedRendezvous(EventLoop& loop, std::unique_ptr<Rendezvous> inner) : loop_(loop), inner_(std::move(inner)) {}
 
+  std::function<void(Interruption)> on_interruption;
+
   std::optional<RendezvousResult> join(int64_t attempt, int cancel_fd) override {
     unwatch();
     auto result = inner_->join(attempt, cancel_fd);
     watched_ = inner_->fd();
-    if (watched_ >= 0) loop_.watch(watched_, EPOLLIN, [this] { inner_->on_ready(); });
+    if (watched_ < 0) return result;
+    loop_.watch(watched_, EPOLLIN, [this] {
+      inner_->on_ready();
+      on_interruption(inner_->interruption());
+    });
     return result;
   }
   Ending finish(bool success, int cancel_fd) override {
     unwatch();
     return inner_->finish(success, cancel_fd);
   }
+  void announce_failure(bool restarts) override { inner_->announce_failure(restarts); }
 
  private:
   void unwatch() {
@@ -68,10 +75,6 @@ class WatchedRendezvous : public Rendezvous {
   std::unique_ptr<Rendezvous> inner_;
   int watched_ = -1;
 };
-
-}  // namespace
-
-namespace {
 
 std::string host_name() {
   char name[HOST_NAME_MAX + 1] = {};
@@ -120,12 +123,15 @@ RendezvousOptions rendezvous_options(const LaunchPlan& plan) {
   const LauncherOptions& options = plan.options;
   return {.run_id = options.run_id,
           .nodes = options.max_nodes,
+          .min_nodes = options.min_nodes,
           .node_rank = options.node_rank,
           .local_world_size = plan.local_ranks,
           .role = options.role,
           .master_addr = options.master_addr,
           .port = {.port = options.master_port, .hard = options.port_is_hard},
           .agent_store = options.agent_store ? AgentStore::kOn : AgentStore::kOff,
+          .conf = options.rdzv_conf,
+          .local_addr = options.local_addr,
           .log = {}};
 }
 
@@ -137,7 +143,7 @@ int supervise(const LaunchPlan& plan, const std::string& log_folder, ControlChan
   RendezvousOptions meeting = rendezvous_options(plan);
   meeting.log = log;
   WatchedRendezvous rendezvous(
-      loop, make_rendezvous(plan.options.max_nodes == 1 ? "single_node" : "static", std::move(meeting)));
+      loop, make_rendezvous(plan.options.max_nodes == 1 ? "single_node" : plan.options.rdzv_backend, std::move(meeting)));
   ProcessRunner runner(loop, output, guardian, plan.program.path, signals.original_mask());
   Supervisor* events = nullptr;
   LoopClock clock(loop, [&](Event event) { events->on_timer(event); });
@@ -151,6 +157,7 @@ int supervise(const LaunchPlan& plan, const std::string& log_folder, ControlChan
                          .oom_kills = [] { return cgroup_oom_kills(); },
                          .events = plan.options.event_log_handler == "console" ? &event_log : nullptr});
   events = &supervisor;
+  rendezvous.on_interruption = [&](Interruption interruption) { supervisor.on_interruption(interruption); };
 
   SignalTally tally;
   bool stop_asked = false;

@@ -68,6 +68,12 @@ void Supervisor::on_guardian_lost() {
   handle(Event::kGuardianLost);
 }
 
+void Supervisor::on_interruption(Interruption interruption) {
+  if (state_ != State::kRunning || interruption == Interruption::kNone) return;
+  peer_node_failed_ = interruption == Interruption::kPeerFailed;
+  handle(peer_node_failed_ ? Event::kPeerNodeFailed : Event::kNodesChanged);
+}
+
 void Supervisor::handle(Event event) {
   const Transition step = transition(state_, event);
   state_ = step.next;
@@ -82,12 +88,13 @@ void Supervisor::carry_out(Action action) {
     case Action::kPause:
       return pause();
     case Action::kJoin:
-      ++attempt_;
+      attempt_ += culprit_ ? 1 : 0;  // other nodes' reasons use up none of our restarts
       return join();
     case Action::kStartRanks:
       return start_ranks();
     case Action::kStopPeers:
-      world_.runner.tell_ranks(kPeerFailed, ranks_[*culprit_].outcome.rank);
+      if (culprit_) world_.rendezvous.announce_failure(state_ == State::kRestarting);
+      world_.runner.tell_ranks(kPeerFailed, culprit_ ? ranks_[*culprit_].outcome.rank : -1);
       signal_ranks(SIGTERM);
       return clock.arm(Event::kGraceExpired, plan_.options.shutdown_timeout);
     case Action::kForwardSignal:
@@ -135,6 +142,10 @@ void Supervisor::join() {
 }
 
 void Supervisor::pause() {
+  if (!culprit_) {
+    world_.log("the nodes of this job have changed: starting all ranks again");
+    return handle(Event::kPauseOver);
+  }
   const milliseconds pause = pause_after(quick_failures_);
   world_.log(fmt::format("rank {} failed ({}): starting all ranks again{}, restart {} of {}",
                          ranks_[*culprit_].outcome.rank, describe_culprits_end(outcome()),

@@ -39,6 +39,7 @@ class Supervisor {
   void on_children_changed();  // SIGCHLD
   void on_signal(int signo);
   void on_guardian_lost();
+  void on_interruption(Interruption interruption);  // of the rendezvous
   void on_timer(Event event) { handle(event); }
 
   State state() const { return state_; }

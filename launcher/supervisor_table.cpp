@@ -15,6 +15,8 @@ constexpr TableRow kTable[] = {
     {kRunning, E::kAllSucceeded, {kSweeping, A::kSweep}},
     {kRunning, E::kRankFailed, {kFailing, A::kStopPeers}},
     {kRunning, E::kRankFailedWithRestartsLeft, {kRestarting, A::kStopPeers}},
+    {kRunning, E::kNodesChanged, {kRestarting, A::kStopPeers}},
+    {kRunning, E::kPeerNodeFailed, {kFailing, A::kStopPeers}},
     {kRunning, E::kHangDue, {kRunning, A::kLookForHang}},
     {kRunning, E::kStragglersDue, {kRunning, A::kWarnStragglers}},
     {kRunning, E::kPassSignal, {kRunning, A::kPassOn}},
@@ -86,6 +88,7 @@ const char* name_of(State state) {
 
 const char* name_of(Event event) {
   static constexpr const char* kNames[] = {"Joined",       "RankFailed",   "RankFailedWithRestartsLeft",
+                                           "NodesChanged", "PeerNodeFailed",
                                            "AllSucceeded", "AllGone",      "NothingLeft",
                                            "StopSignal",   "StopAgain",    "PassSignal",
                                            "GuardianLost", "GraceExpired", "SweepExpired",

@@ -24,6 +24,8 @@ enum class Event : uint8_t {
   kJoined,
   kRankFailed,
   kRankFailedWithRestartsLeft,
+  kNodesChanged,  // another node starts again, came or left
+  kPeerNodeFailed,
   kAllSucceeded,
   kAllGone,  // every rank of the attempt has ended, however
   kNothingLeft,  // and so have their descendants

@@ -61,7 +61,8 @@ void ShutdownWatcher::watch() {
     // The launcher's news comes first: it tells a peer's failure before it sends TERM.
     while (const auto message = control_.poll()) {
       if (message->verb == cxxrun::kPeerFailed) {
-        cxxrun::log_warning("rank {} failed: leaving without saving", message->value);
+        const std::string who = message->value < 0 ? "another node" : fmt::format("rank {}", message->value);
+        cxxrun::log_warning("{} failed or starts again: leaving without saving", who);
         ::_exit(128 + SIGTERM);
       }
     }

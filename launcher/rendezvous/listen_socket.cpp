@@ -103,6 +103,11 @@ BoundSocket open_port(const std::string& address, PortRequest request, Use use, 
 
 }  // namespace
 
+std::string listen_address(const std::string& host) {
+  if (host == "localhost") return "127.0.0.1";
+  return host.starts_with("127.") || host == "::1" ? host : "";
+}
+
 BoundSocket open_listener(const std::string& address, PortRequest request, const LogLine& log) {
   return open_port(address, request, Use::kListen, log);
 }

@@ -1,4 +1,5 @@
 #include "common/registry.hpp"
+#include "launcher/rendezvous/dynamic_rendezvous.hpp"
 #include "launcher/rendezvous/rendezvous.hpp"
 #include "launcher/rendezvous/single_node.hpp"
 #include "launcher/rendezvous/static_rendezvous.hpp"
@@ -14,6 +15,7 @@ std::unique_ptr<Rendezvous> make(RendezvousOptions options) {
 constexpr RendezvousRow kRendezvous[] = {
     {"single_node", "one node; a fresh store for every attempt", &make<SingleNode>},
     {"static", "a fixed number of nodes that know node 0's address and port", &make<StaticRendezvous>},
+    {"c10d", "nodes that meet at an end point, and may come and go within limits", &make<DynamicRendezvous>},
 };
 
 }  // namespace

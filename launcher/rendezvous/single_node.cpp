@@ -3,14 +3,6 @@
 #include <utility>
 
 namespace cxxrun {
-namespace {
-
-std::string listen_address(const std::string& master_addr) {
-  if (master_addr == "localhost") return "127.0.0.1";
-  return master_addr.starts_with("127.") || master_addr == "::1" ? master_addr : "";
-}
-
-}  // namespace
 
 SingleNode::SingleNode(RendezvousOptions options) : options_(std::move(options)) {
   if (options_.nodes != 1)

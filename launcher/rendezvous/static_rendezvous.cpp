@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "launcher/rendezvous/local_store.hpp"
+#include "launcher/rendezvous/rendezvous_conf.hpp"
 #include "launcher/rendezvous/socket_io.hpp"
 #include "launcher/rendezvous/tcp_store_client.hpp"
 
@@ -66,6 +67,7 @@ StaticRendezvous::StaticRendezvous(RendezvousOptions options) : options_(std::mo
   }
   if (options_.port.port == 0)
     throw UsageError("several nodes need one known port; give all of them the same --master_port");
+  if (options_.conf.contains("timeout")) options_.join_timeout = seconds_of(options_.conf, "timeout", 900s);
   if (options_.agent_store == AgentStore::kOff || options_.node_rank != 0) return;
   server_ = std::make_unique<TcpStoreServer>(
       StoreServerOptions{.address = "", .port = {options_.port.port, true}, .report = options_.log});

@@ -206,7 +206,7 @@ TEST(SeveralNodes, NumberTheirRanksTogetherAndEndTogether) {
   Launched succeeding(node("0", 1, "exit 0")), failing(node("1", 1, "exit 5"));
   EXPECT_EQ(failing.wait(), 5);
   EXPECT_EQ(succeeding.wait(), 1);
-  EXPECT_THAT(succeeding.err(), HasSubstr("another node failed"));
+  EXPECT_THAT(succeeding.err(), HasSubstr("ranks of another node failed"));
 }
 
 TEST(Python, ScriptsAreStartedThroughTheInterpreter) {

@@ -244,7 +244,8 @@ TEST(Options, TheOldLauncherIsAFlagOrAName) {
 TEST(Options, C10dKeepsItsEndPointForSeveralNodesAndWarnsOfWhatItIgnores) {
   const LauncherOptions options = parse({"--nnodes=1:2", "--rdzv-backend=c10d", "--rdzv-endpoint=h:77", "--node-rank=5",
                                          "--rdzv-conf='join_timeout=5,last_call_timeout=1'"});
-  EXPECT_EQ(options.endpoint, "h:77");
+  EXPECT_EQ(options.master_addr, "h");
+  EXPECT_EQ(options.master_port, 77);
   EXPECT_EQ(options.rdzv_conf,
             (std::map<std::string, std::string>{{"join_timeout", "5"}, {"last_call_timeout", "1"}}));
   EXPECT_EQ(options.warnings.size(), 1U);

@@ -264,7 +264,7 @@ TEST_F(SupervisorTest, AFailureOnAnotherNodeIsOurFailureToo) {
   supervisor().start();
   for (const int rank : {0, 1, 2}) end(rank, kSuccess);
   EXPECT_EQ(supervisor().exit_code(), 1);
-  EXPECT_THAT(report(), HasSubstr("another node failed"));
+  EXPECT_THAT(report(), HasSubstr("ranks of another node failed"));
 }
 
 TEST_F(SupervisorTest, PausesLongerBetweenAttemptsThatFailAtOnceButNeverMoreThanASecond) {
@@ -385,6 +385,37 @@ TEST_F(SupervisorTest, EventsAreWrittenAsTorchrunNamesThem) {
   }
   EXPECT_THAT(seen, ElementsAre("AGENT RENDEZVOUS null", "WORKER START 0", "WORKER START 1", "WORKER START 2",
                                 "WORKER FAILED 1", "WORKER TERMINATED 0", "WORKER TERMINATED 2", "AGENT FAILED null"));
+}
+
+TEST_F(SupervisorTest, WhenTheNodesChangeAllRanksStartAgainAndNoRestartIsUsedUp) {
+  plan.options.max_restarts = 0;
+  supervisor().start();
+  supervisor().on_interruption(Interruption::kRestart);
+  supervisor().on_children_changed();
+  EXPECT_EQ(supervisor().state(), State::kRunning);
+  EXPECT_THAT(rendezvous.joins, ElementsAre(0, 0));
+  EXPECT_EQ(runner.starts.size(), 2U);
+  EXPECT_THAT(log, ElementsAre(HasSubstr("nodes of this job have changed")));
+  for (const int rank : {0, 1, 2}) end(rank, kSuccess);
+  EXPECT_EQ(supervisor().exit_code(), 0);
+}
+
+TEST_F(SupervisorTest, WhenAnotherNodeFailsTheRanksHereEndAtOnce) {
+  supervisor().start();
+  supervisor().on_interruption(Interruption::kPeerFailed);
+  supervisor().on_children_changed();
+  EXPECT_TRUE(supervisor().done());
+  EXPECT_EQ(supervisor().exit_code(), 1);
+  EXPECT_THAT(rendezvous.finishes, ElementsAre(false));
+  EXPECT_THAT(report(), HasSubstr("another node"));
+}
+
+TEST_F(SupervisorTest, OtherNodesHearAtOnceOfAFailureHere) {
+  plan.options.max_restarts = 1;
+  runner.manner = Manner::kStubborn;
+  supervisor().start();
+  end(0, kFailure);
+  EXPECT_THAT(rendezvous.announced, ElementsAre(true)) << "before the others have ended";
 }
 
 }  // namespace

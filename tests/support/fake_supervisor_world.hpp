@@ -96,12 +96,14 @@ class FakeRendezvous : public Rendezvous {
   Ending ending = Ending::kTogether;
   std::vector<int64_t> joins;
   std::vector<bool> finishes;
+  std::vector<bool> announced;  // failures; whether a restart follows
 
   std::optional<RendezvousResult> join(int64_t attempt, int) override {
     joins.push_back(attempt);
     if (!everybody_comes) return std::nullopt;
     return RendezvousResult{.global_world_size = 3, .role_world_size = 3, .master_addr = "127.0.0.1", .master_port = 1};
   }
+  void announce_failure(bool restarts) override { announced.push_back(restarts); }
   Ending finish(bool success, int) override {
     finishes.push_back(success);
     return ending;

@@ -196,6 +196,13 @@ TEST(StaticRendezvous, ATimeoutNamesTheMissingNodes) {
               ThrowsMessage<Error>(AllOf(HasSubstr("missing: node 1, 2, 3"), HasSubstr("127.0.0.1"))));
 }
 
+TEST(StaticRendezvous, TheTimeoutOfTheConfReplacesTheDefault) {
+  RendezvousOptions options = node(0, 2, free_port());
+  options.conf = {{"timeout", "1"}};
+  StaticRendezvous rendezvous(options);
+  EXPECT_THAT([&] { rendezvous.join(0, -1); }, ThrowsMessage<Error>(HasSubstr("after 1 s")));
+}
+
 TEST(StaticRendezvous, NonsenseInTheStoreIsNamedByKey) {
   const std::pair<const char*, const char*> rows[] = {{"{", "not JSON"},
                                                       {R"({"role": 1})", "without a role"},
