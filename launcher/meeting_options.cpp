@@ -120,7 +120,10 @@ void read_c10d(LauncherOptions& options, const po::variables_map& values, const 
   }
   if (!endpoint.empty()) read_endpoint(options, endpoint, /*port_required=*/false);
   options.port_is_hard = options.master_port != 0;
-  if (options.max_nodes == 1) return;
+  if (options.max_nodes == 1) {
+    if (!options.local_addr.empty()) options.master_addr = options.local_addr;
+    return;
+  }
   if (endpoint.empty()) options.master_addr = "localhost";
   const size_t colon = endpoint.rfind(':');
   if (colon != endpoint.npos && !endpoint.ends_with(']') && options.master_port == 0) {

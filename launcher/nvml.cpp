@@ -1,16 +1,25 @@
 #include "launcher/nvml.hpp"
 
 #include <dlfcn.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <csignal>
 #include <filesystem>
+#include <functional>
+#include <sstream>
 
-#include <fmt/format.h>
-
+#include "common/error.hpp"
+#include "common/unique_fd.hpp"
 #include "launcher/device_list.hpp"
 
 namespace cxxrun {
 namespace {
+
+constexpr int kPatienceMilliseconds = 30'000;  // many GPUs without the persistence daemon take seconds
 
 using Device = void*;
 
@@ -79,6 +88,34 @@ class Nvml {
   bool ready_ = false;
 };
 
+// NVML starts a thread that it never ends and that has our signals unblocked, keeps descriptors open, and may wait for a driver
+// that does not answer: so it is another process that asks. The answer is text.
+std::string ask(const std::function<std::string(const Nvml&)>& question) {
+  int ends[2];
+  if (::pipe2(ends, O_CLOEXEC) != 0) throw errno_error("cannot create a pipe to ask for GPUs");
+  const UniqueFd reader(ends[0]);
+  UniqueFd writer(ends[1]);
+  const pid_t pid = ::fork();
+  if (pid < 0) throw errno_error("cannot fork to ask for GPUs");
+  if (pid == 0) {
+    const std::string answer = question(Nvml());
+    ::_exit(::write(ends[1], answer.data(), answer.size()) == static_cast<ssize_t>(answer.size()) ? 0 : 1);
+  }
+  writer.reset();
+  std::string answer;
+  pollfd waiting{.fd = reader.get(), .events = POLLIN, .revents = 0};
+  for (ssize_t size = 1; size > 0;) {
+    char buffer[4096];
+    const bool answers = ::poll(&waiting, 1, kPatienceMilliseconds) == 1;
+    if (!answers) ::kill(pid, SIGKILL);  // a process that waits in the driver may outlast even that: it is not waited for
+    if (!answers) throw Error("the NVIDIA driver does not answer (nvidia-smi would wait too): give --nproc-per-node a number");
+    size = ::read(reader.get(), buffer, sizeof buffer);
+    if (size > 0) answer.append(buffer, static_cast<size_t>(size));
+  }
+  ::waitpid(pid, nullptr, 0);
+  return answer;
+}
+
 // CXXRUN_FAKE_GPUS as addresses, unknown ones for a count.
 std::vector<std::string> fake_gpus(const std::string& text) {
   const auto count = parse_python_int(text);
@@ -89,7 +126,7 @@ std::vector<std::string> fake_gpus(const std::string& text) {
 
 int count_installed_gpus(const Environment& environment) {
   if (const auto fake = environment("CXXRUN_FAKE_GPUS")) return static_cast<int>(fake_gpus(*fake).size());
-  return static_cast<int>(Nvml().count());
+  return parse_python_int(ask([](const Nvml& nvml) { return std::to_string(nvml.count()); })).value_or(0);
 }
 
 int count_gpu_files(const Environment& environment) {
@@ -114,8 +151,13 @@ std::vector<std::string> pci_addresses(const std::vector<std::string>& tokens, c
     }
     return addresses;
   }
-  const Nvml nvml;
-  for (const std::string& token : tokens) addresses.push_back(nvml.address_of(token));
+  std::istringstream lines(ask([&](const Nvml& nvml) {
+    std::string text;
+    for (const std::string& token : tokens) text += nvml.address_of(token) + "\n";
+    return text;
+  }));
+  for (std::string line; std::getline(lines, line);) addresses.push_back(line);
+  addresses.resize(tokens.size());
   return addresses;
 }
 

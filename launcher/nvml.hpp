@@ -1,5 +1,5 @@
-// NVIDIA's GPUs in this machine, asked of the driver's management library. It is loaded for the one question and unloaded
-// again: no CUDA context, no descriptor left open. What cannot be found out (no driver, no such device) is absent.
+// NVIDIA's GPUs in this machine, asked of the driver's management library (no CUDA context) by a process of its own, which
+// leaves nothing in ours. What cannot be found out (no driver, no such device) is absent; Error if the driver does not answer.
 // CXXRUN_FAKE_GPUS replaces it for tests: a count, or PCI addresses separated by commas.
 #pragma once
 

@@ -64,7 +64,7 @@ std::optional<RendezvousResult> DynamicRendezvous::join(int64_t, int cancel_fd) 
     store_->set(keys_.of("node", number_), to_text(info));
     wake_every(kWaitingTick);
     const std::string place = keys_.place(number_, joins_);
-    while (!store_->check({place})) {
+    while (!is_set(place)) {
       poll_until(epoll_.get(), POLLIN, limit, "waiting for other nodes");
       serve();
     }
@@ -138,10 +138,16 @@ bool DynamicRendezvous::serve() {
   return true;
 }
 
+bool DynamicRendezvous::is_set(const std::string& key) try {
+  return store_->check({key});
+} catch (const StoreTimeout& error) {
+  throw StoreClosed(error.what());
+}
+
 void DynamicRendezvous::beat() try {
   if (Clock::now() < next_beat_) return;
   store_->add(keys_.of("beat", number_), 1);
-  next_beat_ = Clock::now() + conf_.keep_alive_interval / 2;  // one that is late is not one that is missed
+  next_beat_ = Clock::now() + conf_.keep_alive_interval / 4;  // one that is late is not one that is missed
 } catch (const StoreTimeout& error) {
   throw StoreClosed(error.what());
 }
@@ -214,7 +220,7 @@ void DynamicRendezvous::wait_for_the_end(bool success, const WaitLimit& limit) {
     store_->set_limit(WaitLimit::within(conf_.heartbeat_timeout));
     success_ = success;
     store_->set(keys_.of("end", number_), success ? "1" : "0");
-    store_->check({keys_.state()});  // when it answers it has got the above
+    is_set(keys_.state());  // when it answers it has got the above
     if (host_) host_->step();
     while (success && !over_) {
       if (pause(limit)) observe();

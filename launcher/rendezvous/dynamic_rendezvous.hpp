@@ -35,6 +35,7 @@ class DynamicRendezvous : public Rendezvous {
   void connect(const WaitLimit& limit);
   void wake_every(std::chrono::milliseconds interval);
   bool serve();
+  bool is_set(const std::string& key);
   void beat();
   void observe();
   void lose_host(const Error& error);

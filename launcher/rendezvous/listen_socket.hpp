@@ -30,7 +30,7 @@ struct BoundSocket {
 
 using LogLine = std::function<void(const std::string&)>;
 
-// Where to listen if others come by this name: a loopback name is for this machine only, any other means all interfaces.
+// Where to listen if others come by this name: a loopback name is for this machine only, any other means all of them.
 std::string listen_address(const std::string& host);
 
 // `address`: a numeric address, or "" for all interfaces of both families. `log` gets one line when a soft port moves.

@@ -3,8 +3,8 @@
 // names the key; nothing that arrives is trusted. Below /cxxrun.rendezvous/<run id>/:
 //
 //   nodes             ADD 1 gives a node its number, in order of arrival
-//   node/<n>          {"join": 2, "role": "default", "local_world_size": 8, "address": "b"}: n waits for the next round,
-//                     for the second time
+//   node/<n>          {"join": 2, "role": "default", "local_world_size": 8, "address": "b"}: n waits for the next
+//                     round, for the second time
 //   place/<n>/<join>  the host's answer: {"round": 3, ranks…} or {"error": "…"}
 //   beat/<n>          ADD 1 every keep_alive_interval
 //   again/<n>         the ranks that n got at its join of this number have failed, and it will join once more

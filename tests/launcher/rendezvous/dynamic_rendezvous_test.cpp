@@ -239,7 +239,7 @@ TEST_F(DynamicRendezvousTest, AFailureReleasesThoseInTheExitBarrier) {
 }
 
 TEST_F(DynamicRendezvousTest, ANodeThatVanishesIsMissedByThoseWhoRunAndThoseWhoAreThrough) {
-  const Conf quick = {{"keep_alive_interval", "1"}, {"keep_alive_max_attempt", "1"}};
+  const Conf quick = {{"keep_alive_interval", "1"}, {"keep_alive_max_attempt", "2"}};
   for (const bool through : {false, true}) {
     Node node(options(2, 2, 1, quick));
     auto other = on_thread([&] { EXPECT_TRUE(Node(options(2, 2, 1, quick)).join()); });
@@ -253,7 +253,7 @@ TEST_F(DynamicRendezvousTest, ANodeThatVanishesIsMissedByThoseWhoRunAndThoseWhoA
 }
 
 TEST_F(DynamicRendezvousTest, WhenEnoughNodesRemainTheyGoOnWithoutTheOneThatVanished) {
-  const Conf quick = {{"keep_alive_interval", "1"}, {"keep_alive_max_attempt", "1"}};
+  const Conf quick = {{"keep_alive_interval", "1"}, {"keep_alive_max_attempt", "2"}};
   Node node(options(1, 2, 1, quick));
   auto other = on_thread([&] { EXPECT_TRUE(Node(options(1, 2, 1, quick)).join()); });
   EXPECT_EQ(node.join()->group_world_size, 2);
