@@ -89,8 +89,8 @@ int count_local_ranks(const std::string& text, const Environment& environment) {
 
 std::string few_gpus_warning(const std::string& nproc_per_node, const Environment& environment) {
   const auto ranks = parse_python_int(nproc_per_node);
-  if (!ranks || environment("CUDA_VISIBLE_DEVICES") || *ranks <= count_gpu_files(environment)) return "";
-  const int gpus = count_installed_gpus(environment);
+  if (!ranks || environment("CUDA_VISIBLE_DEVICES")) return "";
+  const int gpus = count_gpu_files(environment);
   if (gpus == 0 || *ranks <= gpus) return "";
   return fmt::format("--nproc-per-node={} but this machine has {} GPU{}: training on GPUs will fail or share them",
                      *ranks, gpus, gpus == 1 ? "" : "s");

@@ -1,10 +1,15 @@
-"""Writes the environment and the arguments that it was started with to $DUMP_FOLDER/$RANK.env and .args."""
+"""Writes its environment, arguments and command line to $DUMP_FOLDER/$RANK.env, .args and .command."""
 
 import os
+import pathlib
 import sys
 
-path = os.path.join(os.environ["DUMP_FOLDER"], os.environ["RANK"])
-with open(path + ".env", "wb") as file:
-    file.write(b"".join(name + b"=" + value + b"\0" for name, value in os.environb.items()))
-with open(path + ".args", "wb") as file:
-    file.write(b"".join(os.fsencode(argument) + b"\0" for argument in sys.argv[1:]))
+
+def write(suffix: str, texts: list[bytes]) -> None:
+    path = pathlib.Path(os.environ["DUMP_FOLDER"], os.environ["RANK"] + suffix)
+    path.write_bytes(b"".join(text + b"\0" for text in texts))
+
+
+write(".env", [name + b"=" + value for name, value in os.environb.items()])
+write(".args", [os.fsencode(argument) for argument in sys.argv[1:]])
+write(".command", pathlib.Path("/proc/self/cmdline").read_bytes().split(b"\0")[:-1])

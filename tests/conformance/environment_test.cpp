@@ -49,6 +49,9 @@ struct Case {
   std::string program = "./dump.sh";
   Strings arguments = {};
   int ranks = 1;
+  std::set<std::string> equal = {};  // chosen by the user: no difference is meant
+  bool is_command = true;  // not a function of torchrun's own process
+  bool is_launch = false;  // torch.distributed.launch and cxxlaunch
 };
 
 void PrintTo(const Case& job, std::ostream* out) { *out << job.name; }
@@ -59,6 +62,7 @@ class Environment : public ::testing::TestWithParam<Case> {
     if (!fs::exists(CONFORMANCE_PYTHON)) GTEST_SKIP() << "no Python with torch at " CONFORMANCE_PYTHON "; set CXXRUN_PYTHON";
     const std::string script =
         "#!/bin/sh\nenv -0 > $DUMP_FOLDER/$RANK.env\nprintf '%s\\0' \"$@\" > $DUMP_FOLDER/$RANK.args\n"
+        "cat /proc/$$/cmdline > $DUMP_FOLDER/$RANK.command\n"
         "[ \"$TORCHELASTIC_RESTART_COUNT\" = \"$TORCHELASTIC_MAX_RESTARTS\" ] || exit 1\n";
     std::ofstream(folder_.path() / "dump.sh") << script;
     fs::permissions(folder_.path() / "dump.sh", fs::perms::owner_all);
@@ -68,6 +72,7 @@ class Environment : public ::testing::TestWithParam<Case> {
   struct Seen {
     Variables variables;
     Strings arguments;
+    Strings command;
   };
   std::map<int, Seen> run(const Strings& launcher) {
     const Case& job = GetParam();
@@ -91,6 +96,8 @@ class Environment : public ::testing::TestWithParam<Case> {
         const size_t equals = text.find('=');
         if (entry.path().extension() == ".args") {
           rank.arguments.push_back(text);
+        } else if (entry.path().extension() == ".command") {
+          rank.command.push_back(text);
         } else if (!kNoise.contains(text.substr(0, equals))) {
           rank.variables[text.substr(0, equals)] = text.substr(equals + 1);
         }
@@ -123,12 +130,16 @@ bool is_meant(const std::string& name, const std::string* torchrun, const std::s
 }
 
 TEST_P(Environment, IsThatOfTorchrun) {
-  auto theirs = run({CONFORMANCE_PYTHON, "-m", "torch.distributed.run"});
-  auto ours = run({testing::cxxrun_path()});
+  const bool is_launch = GetParam().is_launch;
+  auto theirs = run({CONFORMANCE_PYTHON, "-m", is_launch ? "torch.distributed.launch" : "torch.distributed.run"});
+  auto ours = run({testing::program_path(is_launch ? "cxxlaunch" : "cxxrun")});
   ASSERT_EQ(theirs.size(), static_cast<size_t>(GetParam().ranks));
   ASSERT_EQ(ours.size(), theirs.size());
   for (auto& [rank, seen] : theirs) {
     EXPECT_EQ(ours[rank].arguments, seen.arguments) << "rank " << rank;
+    if (GetParam().is_command) {
+      EXPECT_EQ(ours[rank].command, seen.command) << "rank " << rank;
+    }
     std::set<std::string> names;
     for (const Variables* variables : {&seen.variables, &ours[rank].variables}) {
       for (const auto& [name, value] : *variables) names.insert(name);
@@ -137,8 +148,9 @@ TEST_P(Environment, IsThatOfTorchrun) {
       const auto value = [&](Variables& variables) { return variables.contains(name) ? &variables[name] : nullptr; };
       const std::string *torchrun = value(seen.variables), *cxxrun = value(ours[rank].variables);
       if (torchrun && cxxrun && *torchrun == *cxxrun) continue;
-      EXPECT_TRUE(is_meant(name, torchrun, cxxrun)) << "rank " << rank << ": " << name << " is " << (torchrun ? *torchrun : "unset")
-                                                    << " under torchrun, " << (cxxrun ? *cxxrun : "unset") << " under cxxrun";
+      EXPECT_TRUE(!GetParam().equal.contains(name) && is_meant(name, torchrun, cxxrun))
+          << "rank " << rank << ": " << name << " is " << (torchrun ? *torchrun : "unset") << " under torchrun, "
+          << (cxxrun ? *cxxrun : "unset") << " under cxxrun";
     }
   }
 }
@@ -147,22 +159,38 @@ const Case kCases[] = {
     {.name = "OneRank", .options = {"--no-python"}},
     {.name = "TwoRanksWithArguments",
      .options = {"--no-python", "--nproc-per-node=2"},
-     .arguments = {"--", "${local_rank}", "$$", "a  b", "", "--nproc-per-node=3", "$HOME"},
+     .arguments = {"--", "${local_rank}", "$$", "a  b", "", "--nproc-per-node=3", "$HOME", "\xff"},
      .ranks = 2},
     {.name = "Standalone", .options = {"--standalone", "--no_python", "--nproc_per_node", "2"}, .ranks = 2},
     {.name = "MasterAddressAndPort",
      .options = {"--no-python", "--master-addr=localhost", "--master-port=29871", "--nproc-per-node=2"},
      .environment = {"OMP_NUM_THREADS=3"},
-     .ranks = 2},
-    {.name = "StaticEndpoint", .options = {"--no-python", "--rdzv-endpoint=127.0.0.1:29872", "--rdzv-id=job"}},
+     .ranks = 2,
+     .equal = {"MASTER_ADDR", "MASTER_PORT", "OMP_NUM_THREADS", "TORCHELASTIC_RUN_ID"}},
+    {.name = "StaticEndpoint",
+     .options = {"--no-python", "--rdzv-endpoint=127.0.0.1:29872", "--rdzv-id=job"},
+     .equal = {"MASTER_PORT", "TORCHELASTIC_RUN_ID"}},
     {.name = "C10dEndpoint",
-     .options = {"--no-python", "--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0", "--rdzv-id=job"}},
+     .options = {"--no-python", "--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0", "--rdzv-id=job",
+                 "--local-addr=127.0.0.1"},
+     .equal = {"MASTER_ADDR", "TORCHELASTIC_RUN_ID"}},
     {.name = "RoleAndRestarts",
      .options = {"--no-python", "--role=trainer", "--max-restarts=1", "--nproc-per-node=2", "--monitor-interval=0.05"},
      .ranks = 2},
     {.name = "Module", .options = {"-m"}, .program = "dump_environment", .arguments = {"--lr", "1"}},
     {.name = "PythonScript", .options = {"--nproc-per-node=2"}, .program = "dump_environment.py", .arguments = {"-h"}, .ranks = 2},
-    {.name = "RunPath", .options = {"--run-path"}, .program = "dump_environment.py", .arguments = {"$local_rank"}},
+    {.name = "RunPath",
+     .options = {"--run-path"},
+     .program = "dump_environment.py",
+     .arguments = {"$local_rank"},
+     .is_command = false},
+    {.name = "TorchDistributedLaunch",
+     .options = {"--nproc_per_node=2", "--master_port=29873"},
+     .program = "dump_environment.py",
+     .arguments = {"--lr", "1"},
+     .ranks = 2,
+     .equal = {"MASTER_PORT"},
+     .is_launch = true},
     {.name = "PetVariables",
      .options = {},
      .environment = {"PET_NPROC_PER_NODE=2", "PET_NO_PYTHON=1", "PET_RDZV_ID=pet", "OMP_NUM_THREADS="},
@@ -178,7 +206,7 @@ const Case kCases[] = {
      .ranks = 2},
     {.name = "SignalsAndNccl",
      .options = {"--no-python", "--signals-to-handle=SIGTERM,SIGUSR1"},
-     .environment = {"TORCH_NCCL_ASYNC_ERROR_HANDLING=0"}},
+     .environment = {"TORCH_NCCL_ASYNC_ERROR_HANDLING=0", "CUDA_VISIBLE_DEVICES=3,GPU-1", "RANK=7", "LOCAL_RANK=7"}},
     {.name = "LogFolder", .options = {"--no-python", "--log-dir=logs", "--redirects=3"}},
 };
 

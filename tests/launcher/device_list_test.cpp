@@ -84,6 +84,63 @@ TEST(DeviceList, ANumberIsTakenUnlessAListIsShorter) {
               ::testing::AllOf(::testing::HasSubstr("--nproc-per-node=3"), ::testing::HasSubstr("names 2 devices")));
 }
 
+// One row per list: what `gpu` gives, or a refusal (0), and the largest number of ranks that may be asked for.
+TEST(DeviceList, EveryKindOfListDrivesGpuAndBoundsTheRanks) {
+  constexpr int kAny = 1000;
+  struct Row {
+    std::optional<std::string> list;
+    int gpu;
+    int most;
+  };
+  const Row kRows[] = {
+      {std::nullopt, 8, kAny},   {"", 0, kAny},          {"-1", 0, kAny}, {"2,5", 2, 2},
+      {"GPU-89,GPU-ab", 2, 2},   {"MIG-1,MIG-2", 2, 2},  {"0,,1", 1, 1},  {"MIG-GPU-5/1/0", 1, 1},
+  };
+  for (const Row& row : kRows) {
+    std::map<std::string, std::string> values{{"CXXRUN_FAKE_GPUS", "8"}};
+    if (row.list) values["CUDA_VISIBLE_DEVICES"] = *row.list;
+    const Environment environment = variables(values);
+    const std::string shown = row.list.value_or("(unset)");
+    if (row.gpu == 0) {
+      EXPECT_THROW(count_local_ranks("gpu", environment), UsageError) << shown;
+    } else {
+      EXPECT_EQ(count_local_ranks("gpu", environment), row.gpu) << shown;
+    }
+    EXPECT_EQ(count_local_ranks(std::to_string(row.most), environment), row.most) << shown;
+    if (row.most == kAny) continue;
+    const auto refusal = message_of<UsageError>([&] {
+      count_local_ranks(std::to_string(row.most + 1), environment);
+    });
+    EXPECT_THAT(refusal, ::testing::AllOf(::testing::HasSubstr(fmt::format("--nproc-per-node={}", row.most + 1)),
+                                          ::testing::HasSubstr(fmt::format("names {} device", row.most))));
+  }
+}
+
+TEST(DeviceList, MoreRanksThanGpusIsAWarningWithBothNumbers) {
+  EXPECT_EQ(few_gpus_warning("4", variables({{"CXXRUN_FAKE_GPUS", "1"}})).find("--nproc-per-node=4 but this machine has 1 GPU:"),
+            0U);
+  const std::pair<const char*, std::map<std::string, std::string>> kSilent[] = {
+      {"1", {{"CXXRUN_FAKE_GPUS", "1"}}},
+      {"4", {{"CXXRUN_FAKE_GPUS", "0"}}},
+      {"cpu", {{"CXXRUN_FAKE_GPUS", "1"}}},
+      {"4", {{"CXXRUN_FAKE_GPUS", "1"}, {"CUDA_VISIBLE_DEVICES", ""}}},
+  };
+  for (const auto& [text, values] : kSilent) EXPECT_EQ(few_gpus_warning(text, variables(values)), "") << text;
+}
+
+TEST(DeviceList, VirtualLocalRanksGetTheirOwnToken) {
+  const std::pair<std::map<std::string, std::string>, Strings> kCases[] = {
+      {{}, {"0", "1"}},
+      {{{"CUDA_VISIBLE_DEVICES", "GPU-a, MIG-2 ,7"}}, {"GPU-a", "MIG-2"}},
+      {{{"CUDA_VISIBLE_DEVICES", "3,3"}}, {"3", "3"}},
+      {{{"CUDA_VISIBLE_DEVICES", ""}}, {"", ""}},  // the CPU
+      {{{"CUDA_VISIBLE_DEVICES", "-1"}}, {"-1", "-1"}},
+  };
+  for (const auto& [values, devices] : kCases) EXPECT_EQ(rank_devices(2, variables(values)), devices);
+  EXPECT_THAT(message_of<UsageError>([] { rank_devices(3, variables({{"CUDA_VISIBLE_DEVICES", "4,5"}})); }),
+              ::testing::AllOf(::testing::HasSubstr("3 ranks"), ::testing::HasSubstr("CUDA_VISIBLE_DEVICES=4,5 names 2")));
+}
+
 TEST(DeviceList, ImpossibleRequestsAreUsageErrors) {
   for (const char* text : {"0", "-2", "", "two", "GPU", "xpu"})
     EXPECT_THROW(count_local_ranks(text, variables({})), UsageError) << text;

@@ -1,0 +1,3 @@
+import torch.distributed
+
+print("elastic:", torch.distributed.is_torchelastic_launched())
