@@ -11,8 +11,8 @@
 #include <utility>
 #include <vector>
 
-#include "launcher/cpu_placement.hpp"
-#include "launcher/exit_status.hpp"
+#include "launcher/devices/cpu_placement.hpp"
+#include "launcher/report/exit_status.hpp"
 
 namespace cxxrun {
 

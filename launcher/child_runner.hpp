@@ -9,8 +9,8 @@
 #include <string_view>
 #include <vector>
 
-#include "launcher/exit_status.hpp"
 #include "launcher/rank_plan.hpp"
+#include "launcher/report/exit_status.hpp"
 
 namespace cxxrun {
 

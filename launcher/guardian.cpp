@@ -11,8 +11,8 @@
 
 #include "common/error.hpp"
 #include "launcher/event_loop.hpp"
-#include "launcher/exit_status.hpp"
 #include "launcher/orphans.hpp"
+#include "launcher/report/exit_status.hpp"
 
 namespace cxxrun {
 namespace {

@@ -8,15 +8,15 @@
 
 #include "common/error.hpp"
 #include "common/worker_env.hpp"
-#include "launcher/device_list.hpp"
+#include "launcher/devices/device_list.hpp"
+#include "launcher/devices/numa_binding.hpp"
 #include "launcher/dry_run.hpp"
-#include "launcher/error_file.hpp"
 #include "launcher/guardian.hpp"
-#include "launcher/log_folder.hpp"
-#include "launcher/numa_binding.hpp"
-#include "launcher/options.hpp"
+#include "launcher/options/options.hpp"
+#include "launcher/options/usage_text.hpp"
+#include "launcher/output/log_folder.hpp"
+#include "launcher/report/error_file.hpp"
 #include "launcher/supervise.hpp"
-#include "launcher/usage_text.hpp"
 
 namespace cxxrun {
 namespace {

@@ -9,7 +9,7 @@
 #include "launcher/child_runner.hpp"
 #include "launcher/event_loop.hpp"
 #include "launcher/orphans.hpp"
-#include "launcher/output_router.hpp"
+#include "launcher/output/output_router.hpp"
 
 namespace cxxrun {
 

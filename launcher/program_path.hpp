@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "launcher/options.hpp"
+#include "launcher/options/options.hpp"
 
 namespace cxxrun {
 

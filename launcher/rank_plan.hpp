@@ -7,8 +7,8 @@
 #include <utility>
 #include <vector>
 
-#include "launcher/cpu_placement.hpp"
-#include "launcher/options.hpp"
+#include "launcher/devices/cpu_placement.hpp"
+#include "launcher/options/options.hpp"
 #include "launcher/program_path.hpp"
 #include "launcher/rendezvous/rendezvous.hpp"
 

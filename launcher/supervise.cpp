@@ -8,16 +8,16 @@
 
 #include "common/atomic_file.hpp"
 #include "common/worker_env.hpp"
-#include "launcher/cgroup.hpp"
-#include "launcher/event_log.hpp"
+#include "launcher/devices/cgroup.hpp"
 #include "launcher/event_loop.hpp"
-#include "launcher/failure_report.hpp"
 #include "launcher/guardian.hpp"
-#include "launcher/output_router.hpp"
+#include "launcher/output/output_router.hpp"
 #include "launcher/process_runner.hpp"
-#include "launcher/report_json.hpp"
+#include "launcher/report/event_log.hpp"
+#include "launcher/report/failure_report.hpp"
+#include "launcher/report/report_json.hpp"
+#include "launcher/report/torchrun_table.hpp"
 #include "launcher/supervisor.hpp"
-#include "launcher/torchrun_table.hpp"
 #include "launcher/watchdog_fifo.hpp"
 
 namespace cxxrun {

@@ -6,8 +6,8 @@
 
 #include "common/control_channel.hpp"
 #include "common/error.hpp"
-#include "launcher/error_file.hpp"
-#include "launcher/failure_report.hpp"
+#include "launcher/report/error_file.hpp"
+#include "launcher/report/failure_report.hpp"
 
 namespace cxxrun {
 namespace {

@@ -11,10 +11,10 @@
 #include <vector>
 
 #include "launcher/child_runner.hpp"
-#include "launcher/event_log.hpp"
-#include "launcher/job_outcome.hpp"
 #include "launcher/rank_plan.hpp"
 #include "launcher/rendezvous/rendezvous.hpp"
+#include "launcher/report/event_log.hpp"
+#include "launcher/report/job_outcome.hpp"
 #include "launcher/supervisor_clock.hpp"
 #include "launcher/supervisor_table.hpp"
 

@@ -7,7 +7,7 @@
 
 #include "common/error.hpp"
 #include "launcher/child_process.hpp"
-#include "launcher/cpu_topology.hpp"
+#include "launcher/devices/cpu_topology.hpp"
 #include "tests/support/launched.hpp"
 
 namespace cxxrun {

@@ -19,6 +19,8 @@ using testing::Launched;
 using testing::shell_ranks;
 using Clock = std::chrono::steady_clock;
 
+constexpr std::chrono::seconds kSoon{12};  // on a busy machine; what goes wrong here takes minutes, or for ever
+
 TEST(BusyPort, TorchrunsDefaultIsNotNeeded) {
   std::optional<BoundSocket> taken;
   try {
@@ -52,12 +54,12 @@ TEST(BusyPort, ThirtyJobsAtOnceHaveThirtyPorts) {
   EXPECT_EQ(ports.size(), jobs.size());
 }
 
-TEST(BusyPort, ThatIsAskedForIsAnErrorWithinTwoSeconds) {
+TEST(BusyPort, ThatIsAskedForIsAnErrorAtOnce) {
   const BoundSocket taken = open_listener("127.0.0.1", {}, {});
   const auto start = Clock::now();
   Launched job(shell_ranks(2, "echo started", {fmt::format("--master-port={}", taken.port)}));
   EXPECT_EQ(job.wait(), 1);
-  EXPECT_LT(Clock::now() - start, 2s);
+  EXPECT_LT(Clock::now() - start, kSoon);
   EXPECT_EQ(job.out(), "");
   EXPECT_THAT(job.err(), ::testing::AllOf(HasSubstr("127.0.0.1"), HasSubstr(std::to_string(taken.port))));
 }
@@ -68,7 +70,7 @@ TEST(KilledLauncher, FreesItsPort) {
   ASSERT_TRUE(testing::eventually([&] { return count(job.out(), "ready") == 2; }));
   job.send(SIGKILL);
   EXPECT_EQ(job.wait(), 137);
-  EXPECT_TRUE(testing::eventually([&] { return job.marked().empty(); }, 2s));
+  EXPECT_TRUE(testing::eventually([&] { return job.marked().empty(); }, kSoon));
   EXPECT_EQ(open_listener("", {port, true}, {}).port, port);
 }
 
@@ -78,7 +80,7 @@ TEST(GrandchildrenOfADeadRank, DoNotHoldUpTheEnd) {
     const auto start = Clock::now();
     Launched job(shell_ranks(2, fmt::format("{} [ $RANK = 1 ] && exit 1; wait", child)));
     EXPECT_EQ(job.wait(), 1);
-    EXPECT_LT(Clock::now() - start, 5s) << child;
+    EXPECT_LT(Clock::now() - start, kSoon) << child;
     EXPECT_TRUE(job.marked().empty()) << child;
   }
 }
@@ -90,7 +92,7 @@ TEST(Grace, IsAsLongAsAskedFor) {
   job.send(SIGTERM);
   EXPECT_EQ(job.wait(), 143);
   EXPECT_GE(Clock::now() - start, 900ms);
-  EXPECT_LE(Clock::now() - start, 3s);
+  EXPECT_LE(Clock::now() - start, kSoon);
   EXPECT_EQ(count(job.out(), "heard"), 2U) << "once each";
   EXPECT_THAT(job.err(), HasSubstr("2 of 2 ranks had to be killed"));
 }
@@ -107,7 +109,7 @@ TEST(OneRankDies, AndTheOthersWhoIgnoreItAreGoneAfterTheGrace) {
     Launched job(shell_ranks(4, fmt::format("[ $RANK = {} ] && exit 1; trap '' TERM; while :; do sleep 0.05; done", failing),
                              {"--shutdown-timeout=0.5"}));
     EXPECT_EQ(job.wait(), 1);
-    EXPECT_LT(Clock::now() - start, 2500ms) << failing;
+    EXPECT_LT(Clock::now() - start, kSoon) << failing;
     EXPECT_THAT(job.err(), HasSubstr(fmt::format("rank {} (local rank {}", failing, failing)));
     EXPECT_TRUE(job.marked().empty());
   }

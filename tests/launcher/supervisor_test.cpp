@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "launcher/failure_report.hpp"
+#include "launcher/report/failure_report.hpp"
 #include "tests/support/fake_supervisor_world.hpp"
 
 namespace cxxrun {

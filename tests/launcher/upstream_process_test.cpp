@@ -9,7 +9,7 @@
 #include <gtest/gtest.h>
 
 #include "common/error.hpp"
-#include "launcher/device_list.hpp"
+#include "launcher/devices/device_list.hpp"
 #include "launcher/rendezvous/listen_socket.hpp"
 #include "tests/support/launched.hpp"
 

@@ -12,7 +12,7 @@
 
 #include <gtest/gtest.h>
 
-#include "launcher/output_router.hpp"
+#include "launcher/output/output_router.hpp"
 #include "tests/support/temp_dir.hpp"
 
 namespace cxxrun::testing {

@@ -1,0 +1,75 @@
+#include "launcher/report/error_file.hpp"
+
+#include <charconv>
+#include <ctime>
+#include <filesystem>
+#include <fstream>
+
+#include <nlohmann/json.hpp>
+
+#include "common/atomic_file.hpp"
+
+namespace cxxrun {
+namespace {
+
+using nlohmann::json;
+
+constexpr size_t kLimit = 1 << 20;
+
+json parse(const std::string& path) {
+  std::error_code ignored;
+  if (!std::filesystem::is_regular_file(path, ignored)) return json::value_t::discarded;  // opening a FIFO would wait
+  std::ifstream file(path, std::ios::binary);
+  std::string text(kLimit, '\0');
+  file.read(text.data(), kLimit);
+  text.resize(static_cast<size_t>(file.gcount()));
+  return json::parse(text, nullptr, /*allow_exceptions=*/false);
+}
+
+std::string text_of(const json& object, const char* key) {
+  const auto value = object.is_object() ? object.find(key) : object.end();
+  return value != object.end() && value->is_string() ? value->get<std::string>() : "";
+}
+
+// A number, or a number as text.
+std::optional<int64_t> time_of(const json& object) {
+  const auto value = object.is_object() ? object.find("timestamp") : object.end();
+  if (value == object.end()) return std::nullopt;
+  if (value->is_number_integer()) return value->get<int64_t>();
+  const std::string text = text_of(object, "timestamp");
+  int64_t seconds = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), seconds);
+  return error == std::errc() && !text.empty() ? std::optional(seconds) : std::nullopt;
+}
+
+void write(const std::string& path, const json& document) {
+  AtomicFile file(path);
+  file.write(document.dump(-1, ' ', false, json::error_handler_t::replace));
+  file.commit();
+}
+
+}  // namespace
+
+ErrorMessage read_error_file(const std::string& path) {
+  const json document = parse(path);
+  if (!document.is_object() || !document.contains("message")) return {};
+  const json& message = document["message"];
+  if (!message.is_object()) return {text_of(document, "message"), "", time_of(document)};
+  const json extra = message.value("extraInfo", json::object());
+  return {text_of(message, "message"), text_of(extra, "py_callstack"), time_of(extra)};
+}
+
+void copy_error_file(const std::string& from, const std::string& to, int exit_code) {
+  json document = parse(from);
+  if (!document.is_object()) return;
+  if (document.contains("message") && document["message"].is_object()) document["message"]["errorCode"] = exit_code;
+  write(to, document);
+}
+
+void write_error_file(const std::string& path, const std::string& message) {
+  write(path, {{"message",
+                {{"message", message},
+                 {"extraInfo", {{"py_callstack", ""}, {"timestamp", std::to_string(std::time(nullptr))}}}}}});
+}
+
+}  // namespace cxxrun

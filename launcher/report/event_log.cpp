@@ -1,0 +1,64 @@
+#include "launcher/report/event_log.hpp"
+
+#include <ctime>
+
+#include <nlohmann/json.hpp>
+
+namespace cxxrun {
+namespace {
+
+using nlohmann::ordered_json;
+
+ordered_json or_null(bool known, ordered_json value) { return known ? std::move(value) : ordered_json(nullptr); }
+
+}  // namespace
+
+EventLog::EventLog(const LaunchPlan& plan, std::string host, Write write)
+    : plan_(plan), host_(std::move(host)), write_(std::move(write)) {}
+
+void EventLog::met(const RendezvousResult& meeting, int attempt) {
+  meeting_ = meeting;
+  attempt_ = attempt;
+}
+
+void EventLog::rank(const std::string& state, const RankOutcome& rank) {
+  if (!write_) return;
+  const bool is_rank = rank.rank >= 0;
+  ordered_json details = {{"group_world_size", or_null(meeting_.has_value(), meeting_ ? meeting_->group_world_size : 0)},
+                          {"entry_point", plan_.options.program}};
+  if (is_rank) {
+    const bool failed = state == "FAILED" && rank.status;
+    const int code = failed ? (rank.status->signo != 0 ? -rank.status->signo : rank.status->code) : 0;
+    details["local_rank"] = {rank.local_rank};
+    details["role_rank"] = {meeting_->base_role_rank + rank.local_rank};
+    details["role_world_size"] = {meeting_->role_world_size};
+    details["exit_code"] = {or_null(failed, code)};
+    details["worker_pid"] = {or_null(failed, rank.pid)};
+  }
+  const auto dump = [](const ordered_json& value) {
+    return value.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
+  };
+  const auto running = std::chrono::duration_cast<std::chrono::seconds>(std::chrono::steady_clock::now() - started_);
+  const ordered_json event = {
+      {"name", "torchelastic.worker.status." + state},
+      {"source", is_rank ? "WORKER" : "AGENT"},
+      {"timestamp", std::time(nullptr)},
+      {"metadata",
+       {{"run_id", plan_.options.run_id},
+        {"global_rank", or_null(is_rank, rank.rank)},
+        {"group_rank", or_null(meeting_.has_value(), meeting_ ? meeting_->group_rank : 0)},
+        {"worker_id", or_null(is_rank, std::to_string(rank.pid))},
+        {"role", plan_.options.role},
+        {"hostname", host_},
+        {"state", state},
+        {"total_run_time", running.count()},
+        {"rdzv_backend", plan_.options.rdzv_backend},
+        {"raw_error", or_null(is_rank && !rank.error.message.empty(), dump({{"message", rank.error.message}}))},
+        {"metadata", dump(details)},
+        {"agent_restarts", attempt_},
+        {"duration_ms", nullptr}}},
+  };
+  write_(dump(event));
+}
+
+}  // namespace cxxrun
