@@ -2,6 +2,7 @@
 
 #include <cstdlib>
 #include <filesystem>
+#include <random>
 
 #include "common/error.hpp"
 
@@ -35,7 +36,9 @@ LogFolder::LogFolder(const OutputOptions& options, const std::string& run_id, co
       throw Error("--log-dir={} is a file, not a folder", options.log_dir);
     }
     fs::create_directories(options.log_dir, error);
-    name = fmt::format("{}/{}_XXXXXX", fs::absolute(options.log_dir).lexically_normal().string(), file_name_of(run_id));
+    // Eight random characters, as torchrun has; mkdtemp replaces six.
+    name = fmt::format("{}/{}_{:02x}XXXXXX", fs::absolute(options.log_dir).lexically_normal().string(), file_name_of(run_id),
+                       std::random_device()() & 0xff);
   }
   if (::mkdtemp(name.data())) {
     path_ = name;

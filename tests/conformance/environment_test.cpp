@@ -59,7 +59,8 @@ void PrintTo(const Case& job, std::ostream* out) { *out << job.name; }
 class Environment : public ::testing::TestWithParam<Case> {
  protected:
   void SetUp() override {
-    if (!fs::exists(CONFORMANCE_PYTHON)) GTEST_SKIP() << "no Python with torch at " CONFORMANCE_PYTHON "; set CXXRUN_PYTHON";
+    if (!fs::exists(CONFORMANCE_PYTHON))
+      GTEST_SKIP() << "no Python with torch at " CONFORMANCE_PYTHON "; set CXXRUN_PYTHON";
     const std::string script =
         "#!/bin/sh\nenv -0 > $DUMP_FOLDER/$RANK.env\nprintf '%s\\0' \"$@\" > $DUMP_FOLDER/$RANK.args\n"
         "cat /proc/$$/cmdline > $DUMP_FOLDER/$RANK.command\n"
@@ -178,7 +179,11 @@ const Case kCases[] = {
      .options = {"--no-python", "--role=trainer", "--max-restarts=1", "--nproc-per-node=2", "--monitor-interval=0.05"},
      .ranks = 2},
     {.name = "Module", .options = {"-m"}, .program = "dump_environment", .arguments = {"--lr", "1"}},
-    {.name = "PythonScript", .options = {"--nproc-per-node=2"}, .program = "dump_environment.py", .arguments = {"-h"}, .ranks = 2},
+    {.name = "PythonScript",
+     .options = {"--nproc-per-node=2"},
+     .program = "dump_environment.py",
+     .arguments = {"-h"},
+     .ranks = 2},
     {.name = "RunPath",
      .options = {"--run-path"},
      .program = "dump_environment.py",

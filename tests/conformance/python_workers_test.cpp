@@ -10,9 +10,9 @@
 namespace cxxrun {
 namespace {
 
-using ::testing::HasSubstr;
 using testing::count;
 using testing::cxxrun_path;
+using ::testing::HasSubstr;
 using testing::Launched;
 
 class PythonWorkers : public ::testing::Test {
@@ -21,14 +21,16 @@ class PythonWorkers : public ::testing::Test {
     if (!std::filesystem::exists(CONFORMANCE_PYTHON))
       GTEST_SKIP() << "no Python with torch at " CONFORMANCE_PYTHON "; set CXXRUN_PYTHON";
   }
-  static std::vector<std::string> job(const std::vector<std::string>& options, const std::vector<std::string>& arguments) {
+  static std::vector<std::string> job(const std::vector<std::string>& options,
+                                      const std::vector<std::string>& arguments) {
     std::vector<std::string> command = {cxxrun_path()};
     command.insert(command.end(), options.begin(), options.end());
     command.push_back(PROJECT_DIR "/tests/conformance/reduce_and_fail.py");
     command.insert(command.end(), arguments.begin(), arguments.end());
     return command;
   }
-  const Launched::Options python = {.environment = {"PYTHON_EXEC=" CONFORMANCE_PYTHON}, .patience = std::chrono::minutes(4)};
+  const Launched::Options python = {.environment = {"PYTHON_EXEC=" CONFORMANCE_PYTHON},
+                                    .patience = std::chrono::minutes(4)};
 };
 
 TEST_F(PythonWorkers, MeetThroughTheEnvironment) {

@@ -29,7 +29,8 @@ int run_placed(const CpuPlacement& placement, const std::string& script) {
 
 TEST(Placement, ARankMayUseItsCpusAndNoOthers) {
   for (const int cpu : allowed_cpus()) {
-    EXPECT_EQ(run_placed({.cpus = {cpu}}, fmt::format("grep -Pq '^Cpus_allowed_list:\\t{}$' /proc/self/status", cpu)), 0)
+    EXPECT_EQ(run_placed({.cpus = {cpu}}, fmt::format("grep -Pq '^Cpus_allowed_list:\\t{}$' /proc/self/status", cpu)),
+              0)
         << cpu;
   }
 }
@@ -56,7 +57,8 @@ TEST(Placement, NumaBindingWithoutAGpuIsRefusedUnlessItIsAuto) {
 }
 
 TEST(Placement, NumaBindingReachesTheRanks) {
-  if (::access("/sys/bus/pci/devices/0000:00:00.0/numa_node", R_OK) != 0) GTEST_SKIP() << "no PCI device to pose as a GPU";
+  if (::access("/sys/bus/pci/devices/0000:00:00.0/numa_node", R_OK) != 0)
+    GTEST_SKIP() << "no PCI device to pose as a GPU";
   if (::access("/sys/devices/system/cpu/cpu0/topology/thread_siblings_list", R_OK) != 0) GTEST_SKIP() << "no topology";
   Launched job(shell_ranks(1, "grep -q ' prefer' /proc/self/numa_maps && echo near", {"--numa-binding=node"}),
                {.environment = {"CXXRUN_FAKE_GPUS=0000:00:00.0,0000:00:00.1", "CUDA_VISIBLE_DEVICES=0"}});
@@ -72,7 +74,8 @@ TEST(Nvml, IsLoadedOnlyWhenItsAnswerIsNeeded) {
     return job.err();
   };
   EXPECT_THAT(what_is_loaded("auto"), HasSubstr("libnvidia-ml.so.1"));
-  for (const char* ranks : {"1", "cpu"}) EXPECT_THAT(what_is_loaded(ranks), ::testing::Not(HasSubstr("libnvidia-ml"))) << ranks;
+  for (const char* ranks : {"1", "cpu"})
+    EXPECT_THAT(what_is_loaded(ranks), ::testing::Not(HasSubstr("libnvidia-ml"))) << ranks;
 }
 
 TEST(VirtualLocalRank, GivesEachRankItsOwnDeviceAsTheFirst) {

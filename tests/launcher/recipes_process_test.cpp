@@ -13,8 +13,8 @@ namespace cxxrun {
 namespace {
 
 using namespace std::chrono_literals;
-using ::testing::HasSubstr;
 using testing::count;
+using ::testing::HasSubstr;
 using testing::Launched;
 using testing::shell_ranks;
 using Clock = std::chrono::steady_clock;
@@ -76,7 +76,8 @@ TEST(KilledLauncher, FreesItsPort) {
 
 // What is left of a rank holds stdout open, ignores SIGTERM or has a session of its own.
 TEST(GrandchildrenOfADeadRank, DoNotHoldUpTheEnd) {
-  for (const char* child : {"sleep 999 &", "(trap '' TERM; sleep 999) &", "setsid sh -c 'trap \"\" TERM; sleep 999' &"}) {
+  for (const char* child :
+       {"sleep 999 &", "(trap '' TERM; sleep 999) &", "setsid sh -c 'trap \"\" TERM; sleep 999' &"}) {
     const auto start = Clock::now();
     Launched job(shell_ranks(2, fmt::format("{} [ $RANK = 1 ] && exit 1; wait", child)));
     EXPECT_EQ(job.wait(), 1);
@@ -86,7 +87,8 @@ TEST(GrandchildrenOfADeadRank, DoNotHoldUpTheEnd) {
 }
 
 TEST(Grace, IsAsLongAsAskedFor) {
-  Launched job(shell_ranks(2, "trap 'echo heard' TERM; echo ready; while :; do sleep 0.05; done", {"--shutdown-timeout=1"}));
+  Launched job(
+      shell_ranks(2, "trap 'echo heard' TERM; echo ready; while :; do sleep 0.05; done", {"--shutdown-timeout=1"}));
   ASSERT_TRUE(testing::eventually([&] { return count(job.out(), "ready") == 2; }));
   const auto start = Clock::now();
   job.send(SIGTERM);
@@ -106,8 +108,9 @@ TEST(RootCause, OfRanksThatAllFailAlikeIsSaidOnce) {
 TEST(OneRankDies, AndTheOthersWhoIgnoreItAreGoneAfterTheGrace) {
   for (int failing = 0; failing < 4; ++failing) {
     const auto start = Clock::now();
-    Launched job(shell_ranks(4, fmt::format("[ $RANK = {} ] && exit 1; trap '' TERM; while :; do sleep 0.05; done", failing),
-                             {"--shutdown-timeout=0.5"}));
+    Launched job(
+        shell_ranks(4, fmt::format("[ $RANK = {} ] && exit 1; trap '' TERM; while :; do sleep 0.05; done", failing),
+                    {"--shutdown-timeout=0.5"}));
     EXPECT_EQ(job.wait(), 1);
     EXPECT_LT(Clock::now() - start, kSoon) << failing;
     EXPECT_THAT(job.err(), HasSubstr(fmt::format("rank {} (local rank {}", failing, failing)));
@@ -118,9 +121,10 @@ TEST(OneRankDies, AndTheOthersWhoIgnoreItAreGoneAfterTheGrace) {
 TEST(OneRankEndsWellEarly, AndTheOthersGoOn) {
   const TempDir folder;
   const std::string ended = (folder.path() / "ended").string();
-  Launched job(shell_ranks(2, fmt::format("if [ $RANK = 1 ]; then : > {0}; exit 0; fi; while [ ! -e {0} ]; do sleep 0.02; done; "
-                                          "sleep 0.3; echo went on",
-                                          ended)));
+  Launched job(
+      shell_ranks(2, fmt::format("if [ $RANK = 1 ]; then : > {0}; exit 0; fi; while [ ! -e {0} ]; do sleep 0.02; done; "
+                                 "sleep 0.3; echo went on",
+                                 ended)));
   EXPECT_EQ(job.wait(), 0) << job.err();
   EXPECT_EQ(job.out(), "went on\n");
 }

@@ -17,10 +17,10 @@ namespace cxxrun {
 namespace {
 
 namespace fs = std::filesystem;
-using ::testing::HasSubstr;
-using ::testing::IsEmpty;
 using testing::count;
 using testing::cxxrun_path;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 using testing::Launched;
 using testing::program_path;
 using testing::shell_ranks;
@@ -37,7 +37,8 @@ class Upstream : public ::testing::Test {
           "import os, sys\n"
           "names = '''LOCAL_RANK RANK GROUP_RANK ROLE_RANK ROLE_NAME LOCAL_WORLD_SIZE WORLD_SIZE ROLE_WORLD_SIZE\n"
           "MASTER_ADDR MASTER_PORT TORCHELASTIC_RESTART_COUNT TORCHELASTIC_MAX_RESTARTS TORCHELASTIC_RUN_ID\n"
-          "TORCHELASTIC_USE_AGENT_STORE TORCHELASTIC_ERROR_FILE TORCH_NCCL_ASYNC_ERROR_HANDLING OMP_NUM_THREADS PARENT'''.split()\n"
+          "TORCHELASTIC_USE_AGENT_STORE TORCHELASTIC_ERROR_FILE TORCH_NCCL_ASYNC_ERROR_HANDLING OMP_NUM_THREADS "
+          "PARENT'''.split()\n"
           "missing = [name for name in names if name not in os.environ]\n"
           "assert not missing, missing\n"
           "open(os.path.join(sys.argv[1], os.environ['RANK']), 'w').close()\n");
@@ -81,7 +82,8 @@ TEST_F(Upstream, EachWayToNameTheProgramStartsItOnceARank) {
       {{"--nproc-per-node=4", "--no-python"}, "./touch.sh"},
       {{"--nproc-per-node=4", "--standalone"}, path("touch.sh")},
       {{"--nproc-per-node=4", "--logs_specs=default"}, path("touch.sh")},
-      {{"--nproc-per-node=4", "--nnodes=1:2", "--rdzv-backend=c10d", fmt::format("--rdzv-endpoint=localhost:{}", free_port()),
+      {{"--nproc-per-node=4", "--nnodes=1:2", "--rdzv-backend=c10d",
+        fmt::format("--rdzv-endpoint=localhost:{}", free_port()),
         "--rdzv-conf='join_timeout=5,last_call_timeout=1,timeout=5'"},
        path("touch.sh")},
   };
@@ -99,9 +101,8 @@ TEST_F(Upstream, ModuleAndNoPythonExcludeEachOther) {
 }
 
 TEST_F(Upstream, VariablesStandForOptions) {
-  Strings variables = {"PET_NNODES=1",       "PET_NPROC_PER_NODE=4",   "PET_RDZV_ID=7",
-                       "PET_NO_PYTHON=1",    "PET_MONITOR_INTERVAL=1", "PET_START_METHOD=fork",
-                       "PET_MODULE=0"};
+  Strings variables = {"PET_NNODES=1",           "PET_NPROC_PER_NODE=4",  "PET_RDZV_ID=7", "PET_NO_PYTHON=1",
+                       "PET_MONITOR_INTERVAL=1", "PET_START_METHOD=fork", "PET_MODULE=0"};
   EXPECT_EQ(ranks_of({}, "./touch.sh", variables), kFour) << error_;
   variables.back() = "PET_MODULE=1";
   EXPECT_THAT(ranks_of({}, "./touch.sh", variables), IsEmpty());
@@ -112,7 +113,8 @@ TEST_F(Upstream, AutoWithoutAGpuAndCpuStartARankForEachCpu) {
   std::set<std::string> expected;
   for (int rank = 0; rank < count_usable_cpus(); ++rank) expected.insert(std::to_string(rank));
   for (const char* number : {"--nproc-per-node=auto", "--nproc-per-node=cpu"}) {
-    EXPECT_EQ(ranks_of({"--no-python", number}, "./touch.sh", {"CXXRUN_FAKE_GPUS=0", "CUDA_VISIBLE_DEVICES"}), expected);
+    EXPECT_EQ(ranks_of({"--no-python", number}, "./touch.sh", {"CXXRUN_FAKE_GPUS=0", "CUDA_VISIBLE_DEVICES"}),
+              expected);
   }
 }
 
@@ -123,7 +125,8 @@ TEST_F(Upstream, AutoAndGpuStartARankForEachGpu) {
 }
 
 TEST_F(Upstream, UnknownWordsStartNothing) {
-  for (const char* option : {"--nproc-per-node=unknown", "--nproc-per-node=xpu", "--logs-specs=none", "--rdzv-backend=none"}) {
+  for (const char* option :
+       {"--nproc-per-node=unknown", "--nproc-per-node=xpu", "--logs-specs=none", "--rdzv-backend=none"}) {
     EXPECT_THAT(ranks_of({"--no-python", option}, "./touch.sh"), IsEmpty()) << option;
     EXPECT_EQ(status_, 2) << option;
   }
@@ -136,13 +139,14 @@ TEST_F(Upstream, TheOldLaunchersWithUseEnvAddNoArgument) {
   EXPECT_THAT(with.out(), ::testing::AllOf(HasSubstr("local 0: --x\n"), HasSubstr("local 1: --x\n")));
   Launched without({program_path("cxxlaunch"), "--nproc_per_node=2", path("show.sh"), "--x"});
   EXPECT_EQ(without.wait(), 0) << without.err();
-  EXPECT_THAT(without.out(), ::testing::AllOf(HasSubstr("local 0: --local-rank=0 --x\n"),
-                                              HasSubstr("local 1: --local-rank=1 --x\n")));
+  EXPECT_THAT(without.out(),
+              ::testing::AllOf(HasSubstr("local 0: --local-rank=0 --x\n"), HasSubstr("local 1: --local-rank=1 --x\n")));
 }
 
 TEST_F(Upstream, AbbreviatedOptionsRedirectAndTeeWithTheUsersPrefix) {
-  Launched job(shell_ranks(2, "echo creating", {"--redirect=3", "--tee=3", "--log-line-prefix-template=[rank${rank}]: "}),
-               {.environment = {"TMPDIR=" + folder_.path().string()}});
+  Launched job(
+      shell_ranks(2, "echo creating", {"--redirect=3", "--tee=3", "--log-line-prefix-template=[rank${rank}]: "}),
+      {.environment = {"TMPDIR=" + folder_.path().string()}});
   EXPECT_EQ(job.wait(), 0) << job.err();
   EXPECT_THAT(job.out(), ::testing::AllOf(HasSubstr("[rank0]: creating\n"), HasSubstr("[rank1]: creating\n")));
 }
@@ -161,8 +165,9 @@ TEST_F(Upstream, RanksHalfOfWhichAlwaysFailUseUpTheRestarts) {
 }
 
 TEST_F(Upstream, ARankThatIsKilledOnceIsStartedAgainAndTheJobEndsWell) {
-  Launched job(shell_ranks(2, "[ $RANK$TORCHELASTIC_RESTART_COUNT = 10 ] && kill -KILL $$; echo attempt $TORCHELASTIC_RESTART_COUNT",
-                           {"--max-restarts=3"}));
+  Launched job(shell_ranks(
+      2, "[ $RANK$TORCHELASTIC_RESTART_COUNT = 10 ] && kill -KILL $$; echo attempt $TORCHELASTIC_RESTART_COUNT",
+      {"--max-restarts=3"}));
   EXPECT_EQ(job.wait(), 0) << job.err();
   EXPECT_EQ(count(job.out(), "attempt 1\n"), 2U);
 }
@@ -173,15 +178,15 @@ TEST_F(Upstream, NodesOfDifferentRolesAndSizesNumberTheirRanks) {
     const char* role;
     int ranks;
   };
-  constexpr Node kNodes[] = {{"master", 8}, {"trainer", 1}, {"trainer", 2}, {"trainer", 3}, {"ps", 4}, {"ps", 5}, {"ps", 2}};
+  constexpr Node kNodes[] = {{"master", 8}, {"trainer", 1}, {"trainer", 2}, {"trainer", 3},
+                             {"ps", 4},     {"ps", 5},      {"ps", 2}};
   const std::map<std::string, int> role_sizes = {{"master", 8}, {"trainer", 6}, {"ps", 11}};
   const std::string port = fmt::format("--master-port={}", free_port());
   std::vector<std::unique_ptr<Launched>> nodes;
   for (const Node& node : kNodes) {
-    nodes.push_back(std::make_unique<Launched>(
-        shell_ranks(node.ranks, "echo $LOCAL_RANK: $RANK of $WORLD_SIZE, $ROLE_NAME $ROLE_RANK of $ROLE_WORLD_SIZE",
-                    {"--nnodes=7", fmt::format("--node-rank={}", nodes.size()), port,
-                     fmt::format("--role={}", node.role)})));
+    nodes.push_back(std::make_unique<Launched>(shell_ranks(
+        node.ranks, "echo $LOCAL_RANK: $RANK of $WORLD_SIZE, $ROLE_NAME $ROLE_RANK of $ROLE_WORLD_SIZE",
+        {"--nnodes=7", fmt::format("--node-rank={}", nodes.size()), port, fmt::format("--role={}", node.role)})));
   }
   int rank = 0;
   std::map<std::string, int> role_rank;
