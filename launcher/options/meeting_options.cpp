@@ -157,8 +157,8 @@ void read_meeting_options(LauncherOptions& options, const po::variables_map& val
                        options.max_nodes);
     }
     read_static(options, values, environment, endpoint);
-  } else if (!standalone) {
-    read_c10d(options, values, endpoint);
+  } else {
+    read_c10d(options, values, standalone ? "" : endpoint);
   }
 
   options.run_id = values["rdzv-id"].as<std::string>();

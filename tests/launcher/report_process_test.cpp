@@ -45,7 +45,7 @@ TEST_F(ReportProcess, TheReportFileTellsHowAJobEnded) {
   EXPECT_EQ(good.wait(), 0);
   EXPECT_EQ(read("r").at("culprit"), nullptr);
 
-  Launched stopped(shell_ranks(1, "echo ready; sleep 100", {"--report-file=" + path("r")}));
+  Launched stopped(shell_ranks(1, "echo ready; exec sleep 100", {"--report-file=" + path("r")}));
   ASSERT_TRUE(stopped.waits_for("ready"));
   stopped.send(SIGINT);
   EXPECT_EQ(stopped.wait(), 130);
