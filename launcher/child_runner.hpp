@@ -42,6 +42,7 @@ class ChildRunner {
   virtual int64_t pid(int local_rank) const = 0;
   virtual std::vector<std::string> last_stderr_lines(int local_rank, size_t count) = 0;
   virtual std::optional<Beat> last_beat(int local_rank) const = 0;
+  virtual bool is_stopped(int local_rank) const = 0;  // by a signal or a debugger, or in uninterruptible sleep
 };
 
 }  // namespace cxxrun

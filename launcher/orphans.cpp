@@ -43,6 +43,8 @@ bool proc_is_ours() {
 
 }  // namespace
 
+char process_state(pid_t pid) { return read_stat(pid).state; }
+
 Orphans::Orphans() {
   if (::prctl(PR_SET_CHILD_SUBREAPER, 1) != 0) throw errno_error("cannot become a subreaper");
   earlier_ = children();

@@ -12,6 +12,9 @@
 
 namespace cxxrun {
 
+// 'R', 'S', 'D', 'T', …, as ps says it; '?' if there is no such process.
+char process_state(pid_t pid);
+
 class Orphans {
  public:
   // Becomes a subreaper and remembers the children that exist already.

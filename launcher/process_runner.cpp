@@ -86,6 +86,11 @@ void ProcessRunner::tell_ranks(std::string_view verb, int64_t value) {
   for (auto& [local_rank, rank] : ranks_) rank.control.send(verb, value);
 }
 
+bool ProcessRunner::is_stopped(int local_rank) const {
+  const char state = process_state(ranks_.at(local_rank).pid);
+  return state == 'T' || state == 't' || state == 'D';
+}
+
 std::optional<int> ProcessRunner::rank_of(pid_t pid) const {
   const pid_t session = ::getsid(pid);
   for (const auto& [local_rank, rank] : ranks_) {

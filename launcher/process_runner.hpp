@@ -27,6 +27,7 @@ class ProcessRunner : public ChildRunner {
   void signal_leftovers(int signo) override { orphans_.signal_all(signo); }
   std::string describe_leftovers() const override { return orphans_.describe(); }
   int64_t pid(int local_rank) const override { return ranks_.at(local_rank).pid; }
+  bool is_stopped(int local_rank) const override;
   // The local rank that a process belongs to, by its session.
   std::optional<int> rank_of(pid_t pid) const;
   std::vector<std::string> last_stderr_lines(int local_rank, size_t count) override;

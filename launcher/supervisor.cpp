@@ -1,6 +1,7 @@
 #include "launcher/supervisor.hpp"
 
 #include <algorithm>
+#include <tuple>
 
 #include <fmt/format.h>
 
@@ -182,17 +183,18 @@ void Supervisor::fail(size_t culprit) {
   handle(attempt_ < plan_.options.max_restarts ? Event::kRankFailedWithRestartsLeft : Event::kRankFailed);
 }
 
-// When one rank hangs, the others wait for it and fall silent too: it is the one that came least far, or fell silent first.
+// When one rank hangs, the others wait for it and fall silent too: it is the one that came least far, is stopped, or fell
+// silent first.
 void Supervisor::look_for_hang() {
   const auto limit = std::chrono::nanoseconds(*plan_.options.hang_timeout);
   auto wait = limit;
   std::optional<size_t> hung;
-  std::pair<int64_t, SupervisorClock::TimePoint> least;
+  std::tuple<int64_t, bool, SupervisorClock::TimePoint> least;
   for (size_t i = 0; i < ranks_.size(); ++i) {
     const auto beat = world_.runner.last_beat(ranks_[i].plan.local_rank);
     if (ranks_[i].outcome.status || !beat || suspended_) continue;
     const auto silent_for = world_.clock.now() - std::max(beat->time, resumed_);
-    const std::pair progress{beat->step, beat->time};
+    const std::tuple progress{beat->step, !world_.runner.is_stopped(ranks_[i].plan.local_rank), beat->time};
     if (silent_for < limit) {
       wait = std::min<std::chrono::nanoseconds>(wait, limit - silent_for);
     } else if (!hung || progress < least) {
@@ -202,9 +204,9 @@ void Supervisor::look_for_hang() {
   }
   if (!hung) return world_.clock.arm(Event::kHangDue, wait);
   RankOutcome& outcome = ranks_[*hung].outcome;
-  outcome.silent_for = std::chrono::duration_cast<milliseconds>(world_.clock.now() - std::max(least.second, resumed_));
+  outcome.silent_for = std::chrono::duration_cast<milliseconds>(world_.clock.now() - std::max(std::get<2>(least), resumed_));
   outcome.ran_for = std::chrono::duration_cast<milliseconds>(world_.clock.now() - started_);
-  outcome.last_step = least.first;
+  outcome.last_step = std::get<0>(least);
   fail(*hung);
 }
 

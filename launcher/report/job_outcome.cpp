@@ -80,7 +80,11 @@ bool killed_for_memory(const JobOutcome& job) {
 std::string describe_culprits_end(const JobOutcome& job) {
   const RankOutcome& culprit = job.ranks[*job.culprit];
   if (culprit.silent_for) {
-    return fmt::format("hung: no heartbeat for {:.1f} s", static_cast<double>(culprit.silent_for->count()) / 1000);
+    const auto as_far = std::count_if(job.ranks.begin(), job.ranks.end(), [&](const RankOutcome& rank) {
+      return rank.last_step == culprit.last_step && rank.asked_to_end;
+    });
+    return fmt::format("hung: no heartbeat for {:.1f} s{}", static_cast<double>(culprit.silent_for->count()) / 1000,
+                       as_far > 1 ? "; others came as far as it did, so that it may be one of them" : "");
   }
   const bool is_vla_worker = std::filesystem::path(job.program).filename() == "vla_worker";
   const std::string how = culprit.status ? describe(*culprit.status, is_vla_worker) : "still running";

@@ -322,6 +322,15 @@ TEST_F(HangTest, TheRankThatCameLeastFarIsTheCulprit) {
   EXPECT_THAT(report(), HasSubstr("ranks 0, 2: stopped by cxxrun"));
 }
 
+TEST_F(HangTest, OfRanksThatCameEquallyFarTheStoppedOneIsTheCulprit) {
+  for (const int rank : {0, 1, 2}) beat(rank, 7);
+  runner.stopped = {2};
+  clock.advance(30s);
+  supervisor().on_children_changed();
+  EXPECT_THAT(report(), HasSubstr("rank 2 (local rank 2"));
+  EXPECT_THAT(report(), HasSubstr("others came as far as it did"));
+}
+
 TEST_F(HangTest, IsForRanksThatHaveBeatenBefore) {
   clock.advance(300s);
   EXPECT_EQ(supervisor().state(), State::kRunning) << "a program without heartbeats does not hang";

@@ -4,6 +4,7 @@
 
 #include <csignal>
 #include <map>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -51,6 +52,7 @@ class FakeChildRunner : public ChildRunner {
   std::vector<std::vector<RankPlan>> starts;  // of every attempt
   std::vector<int> signals;  // sent to ranks
   std::map<int, Beat> beats;  // the last one of each local rank
+  std::set<int> stopped;  // local ranks that sleep uninterruptibly
   std::vector<std::pair<std::string, int64_t>> told;
 
   // The rank ends; the supervisor still has to be told that children changed.
@@ -80,6 +82,7 @@ class FakeChildRunner : public ChildRunner {
   std::string describe_leftovers() const override { return "1000 rank (state D)"; }
   int64_t pid(int local_rank) const override { return 1000 + local_rank; }
   std::vector<std::string> last_stderr_lines(int, size_t) override { return {"boom"}; }
+  bool is_stopped(int local_rank) const override { return stopped.contains(local_rank); }
   std::optional<Beat> last_beat(int local_rank) const override {
     const auto beat = beats.find(local_rank);
     return beat == beats.end() ? std::nullopt : std::optional(beat->second);
