@@ -187,22 +187,22 @@ void Supervisor::fail(size_t culprit) {
 // silent first.
 void Supervisor::look_for_hang() {
   const auto limit = std::chrono::nanoseconds(*plan_.options.hang_timeout);
-  auto wait = limit;
+  std::chrono::nanoseconds longest{0};
   std::optional<size_t> hung;
   std::tuple<int64_t, bool, SupervisorClock::TimePoint> least;
   for (size_t i = 0; i < ranks_.size(); ++i) {
     const auto beat = world_.runner.last_beat(ranks_[i].plan.local_rank);
     if (ranks_[i].outcome.status || !beat || suspended_) continue;
     const auto silent_for = world_.clock.now() - std::max(beat->time, resumed_);
+    longest = std::max<std::chrono::nanoseconds>(longest, silent_for);
     const std::tuple progress{beat->step, !world_.runner.is_stopped(ranks_[i].plan.local_rank), beat->time};
-    if (silent_for < limit) {
-      wait = std::min<std::chrono::nanoseconds>(wait, limit - silent_for);
-    } else if (!hung || progress < least) {
+    // Peers beat within a step's time of each other, so that one may be silent for long enough a moment before the culprit is.
+    if (silent_for >= limit / 2 && (!hung || progress < least)) {
       hung = i;
       least = progress;
     }
   }
-  if (!hung) return world_.clock.arm(Event::kHangDue, wait);
+  if (longest < limit) return world_.clock.arm(Event::kHangDue, limit - longest);
   RankOutcome& outcome = ranks_[*hung].outcome;
   outcome.silent_for = std::chrono::duration_cast<milliseconds>(world_.clock.now() - std::max(std::get<2>(least), resumed_));
   outcome.ran_for = std::chrono::duration_cast<milliseconds>(world_.clock.now() - started_);
