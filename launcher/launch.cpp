@@ -38,10 +38,10 @@ Environment rank_environment(const LauncherOptions& options) {
   };
 }
 
-// Where ranks announce deadlines, if the user has switched that on.
+// Where ranks announce deadlines, if the user has switched that on. TORCHELASTIC_TIMER_FILE alone is somebody else's.
 std::string watchdog_file(const Environment& environment) {
-  if (const auto given = environment("TORCHELASTIC_TIMER_FILE"); given && !given->empty()) return *given;
   if (environment("TORCHELASTIC_ENABLE_FILE_TIMER") != "1") return "";
+  if (const auto given = environment("TORCHELASTIC_TIMER_FILE"); given && !given->empty()) return *given;
   return fmt::format("{}/watchdog_timer_{}", environment("TMPDIR").value_or("/tmp"), ::getpid());
 }
 

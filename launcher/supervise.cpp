@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <functional>
 #include <map>
 
 #include "common/atomic_file.hpp"
@@ -88,30 +89,31 @@ std::string job_name(const LaunchPlan& plan) {
   return plan.options.program;
 }
 
-// For programs that asked for it: they may not be told by what is on the console.
-void write_reports(const LaunchPlan& plan, const JobOutcome& job, const LogLine& log) {
-  const auto attempt = [&](const auto& write) {
-    try {
-      write();
-    } catch (const std::exception& error) {
-      log(fmt::format("warning: {}", error.what()));
-    }
-  };
-  if (!plan.options.report_file.empty()) {
-    attempt([&] {
-      write_file_atomically(plan.options.report_file,
-                            format_report_json(job, plan, RankOutcome::WallTime::clock::now()));
-    });
+// Reports for programs: they may not be told by what is on the console, and must not change how the job ends.
+void or_warn(const LogLine& log, const std::function<void()>& write) {
+  try {
+    write();
+  } catch (const std::exception& error) {
+    log(fmt::format("warning: {}", error.what()));
   }
+}
+
+void write_report_file(const LaunchPlan& plan, const JobOutcome& job, const LogLine& log) {
+  const std::string& path = plan.options.report_file;
+  if (path.empty()) return;
+  or_warn(log, [&] { write_file_atomically(path, format_report_json(job, plan, RankOutcome::WallTime::clock::now())); });
+}
+
+void pass_error_file_on(const JobOutcome& job, const LogLine& log) {
   const auto to = environment_variable("TORCHELASTIC_ERROR_FILE");
   if (!to || to->empty() || !job.culprit) return;
   const RankOutcome& culprit = job.ranks[*job.culprit];
   if (culprit.error_file.empty()) return;
-  attempt([&] { copy_error_file(culprit.error_file, *to, job.exit_code); });
+  or_warn(log, [&] { copy_error_file(culprit.error_file, *to, culprit.status->python_code()); });
 }
 
 std::string final_report(const LaunchPlan& plan, const JobOutcome& job) {
-  if (plan.options.report_style == ReportStyle::kTorchrun && job.culprit) {
+  if (plan.options.report_style == ReportStyle::kTorchrun && job.culprit && job.ranks[*job.culprit].status) {
     return format_torchrun_table(job, job_name(plan), host_name());
   }
   return format_failure_report(job);
@@ -196,11 +198,20 @@ int supervise(const LaunchPlan& plan, const std::string& log_folder, ControlChan
     });
   }
 
-  supervisor.start();
-  while (!supervisor.done()) loop.run_once();
+  try {
+    supervisor.start();
+    while (!supervisor.done()) loop.run_once();
+  } catch (const std::exception& error) {
+    JobOutcome job = supervisor.outcome();
+    job.error = error.what();
+    job.exit_code = 1;
+    write_report_file(plan, job, log);
+    throw;
+  }
   if (!guardian.closed()) read_guardian();  // what cut the last wait for other nodes short
   const JobOutcome job = supervisor.outcome();
-  write_reports(plan, job, log);
+  write_report_file(plan, job, log);
+  pass_error_file_on(job, log);
   output.drain();
   output.write(final_report(plan, job));
   // Whoever reads slowly gets everything, as from the ranks themselves. Whoever stops us need not wait for that.

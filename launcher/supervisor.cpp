@@ -215,6 +215,9 @@ void Supervisor::record(const RankExit& exit) {
   outcome.status = exit.status;
   outcome.ended_at = RankOutcome::WallTime::clock::now();
   outcome.order = endings_++;
+  const std::string& error_file = ranks_[static_cast<size_t>(exit.local_rank)].plan.error_file;
+  if (!exit.status.success()) outcome.error = read_error_file(error_file);
+  if (!outcome.error.message.empty()) outcome.error_file = error_file;
   if (!outcome.silent_for) outcome.ran_for = std::chrono::duration_cast<milliseconds>(world_.clock.now() - started_);
   if (const auto beat = world_.runner.last_beat(exit.local_rank)) outcome.last_step = beat->step;
   if (exit.status.success() && state_ == State::kRunning && !all_ended()) {
@@ -286,13 +289,7 @@ JobOutcome Supervisor::outcome() {
                  .stop_signal = stop_signal_,
                  .peer_node_failed = peer_node_failed_,
                  .exit_code = exit_code()};
-  for (const Rank& rank : ranks_) {
-    job.ranks.push_back(rank.outcome);
-    RankOutcome& outcome = job.ranks.back();
-    if (!outcome.status || outcome.status->success()) continue;
-    outcome.error = read_error_file(rank.plan.error_file);
-    if (!outcome.error.message.empty()) outcome.error_file = rank.plan.error_file;
-  }
+  for (const Rank& rank : ranks_) job.ranks.push_back(rank.outcome);
   if (culprit_) {
     RankOutcome& first = job.ranks[*culprit_];
     first.last_lines = world_.runner.last_stderr_lines(first.local_rank, kSearchedStderrLines);

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <chrono>
 #include <csignal>
+#include <optional>
 #include <vector>
 
 #include <nlohmann/json.hpp>
@@ -56,17 +57,17 @@ void WatchdogFifo::take(const std::string& line) {
   const auto json = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
   const auto number = [&](const char* key) {
     const auto value = json.is_object() ? json.find(key) : json.end();
-    return value != json.end() && value->is_number() ? value->get<double>() : 0.0;
+    return value != json.end() && value->is_number() ? std::optional(value->get<double>()) : std::nullopt;
   };
-  const double pid = number("pid"), signo = number("signal"), time = number("expiration_time");
-  if (!(pid > 1 && pid < 1 << 30 && signo > 0 && signo < NSIG)) return;
+  const auto pid = number("pid"), signo = number("signal"), time = number("expiration_time");
+  if (!time || !(pid > 1 && pid < 1 << 30 && signo > 0 && signo < NSIG)) return;
   const auto scope = json.find("scope_id");
   if (scope == json.end() || !scope->is_string()) return;
-  const std::pair key{static_cast<pid_t>(pid), scope->get<std::string>()};
-  if (time < 0) {
+  const std::pair key{static_cast<pid_t>(*pid), scope->get<std::string>()};
+  if (*time < 0) {
     deadlines_.erase(key);
-  } else if (deadlines_.size() < kMostDeadlines) {
-    deadlines_[key] = {time, static_cast<int>(signo)};
+  } else if (deadlines_.size() < kMostDeadlines || deadlines_.contains(key)) {
+    deadlines_[key] = {*time, static_cast<int>(*signo)};
   }
 }
 

@@ -15,6 +15,7 @@ namespace {
 using nlohmann::json;
 
 constexpr size_t kLimit = 1 << 20;
+constexpr int64_t kYear10000 = 253'402'300'800;
 
 json parse(const std::string& path) {
   std::error_code ignored;
@@ -35,16 +36,17 @@ std::string text_of(const json& object, const char* key) {
 std::optional<int64_t> time_of(const json& object) {
   const auto value = object.is_object() ? object.find("timestamp") : object.end();
   if (value == object.end()) return std::nullopt;
-  if (value->is_number_integer()) return value->get<int64_t>();
-  const std::string text = text_of(object, "timestamp");
-  int64_t seconds = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), seconds);
-  return error == std::errc() && !text.empty() ? std::optional(seconds) : std::nullopt;
+  const std::string text = value->is_number_integer() ? value->dump() : text_of(object, "timestamp");
+  int64_t seconds = -1;
+  std::from_chars(text.data(), text.data() + text.size(), seconds);
+  return seconds >= 0 && seconds < kYear10000 ? std::optional(seconds) : std::nullopt;
 }
+
+std::string one_line(const json& document) { return document.dump(-1, ' ', false, json::error_handler_t::replace); }
 
 void write(const std::string& path, const json& document) {
   AtomicFile file(path);
-  file.write(document.dump(-1, ' ', false, json::error_handler_t::replace));
+  file.write(one_line(document));
   file.commit();
 }
 
@@ -54,15 +56,15 @@ ErrorMessage read_error_file(const std::string& path) {
   const json document = parse(path);
   if (!document.is_object() || !document.contains("message")) return {};
   const json& message = document["message"];
-  if (!message.is_object()) return {text_of(document, "message"), "", time_of(document)};
+  if (!message.is_object()) return {text_of(document, "message"), "", time_of(document), one_line(document)};
   const json extra = message.value("extraInfo", json::object());
-  return {text_of(message, "message"), text_of(extra, "py_callstack"), time_of(extra)};
+  return {text_of(message, "message"), text_of(extra, "py_callstack"), time_of(extra), one_line(document)};
 }
 
-void copy_error_file(const std::string& from, const std::string& to, int exit_code) {
+void copy_error_file(const std::string& from, const std::string& to, int error_code) {
   json document = parse(from);
   if (!document.is_object()) return;
-  if (document.contains("message") && document["message"].is_object()) document["message"]["errorCode"] = exit_code;
+  if (document.contains("message") && document["message"].is_object()) document["message"]["errorCode"] = error_code;
   write(to, document);
 }
 

@@ -13,13 +13,14 @@ namespace cxxrun {
 struct ErrorMessage {
   std::string message;  // "" = none
   std::string callstack;  // of Python
-  std::optional<int64_t> timestamp;  // Unix seconds
+  std::optional<int64_t> timestamp;  // Unix seconds, of years with four digits
+  std::string document;  // all of it, as JSON on one line
 };
 
 ErrorMessage read_error_file(const std::string& path);
 
 // For whoever started cxxrun: the rank's own file, with "errorCode" added where its schema has a place for it.
-void copy_error_file(const std::string& from, const std::string& to, int exit_code);
+void copy_error_file(const std::string& from, const std::string& to, int error_code);
 void write_error_file(const std::string& path, const std::string& message);
 
 }  // namespace cxxrun

@@ -9,6 +9,8 @@ namespace {
 
 using nlohmann::ordered_json;
 
+constexpr char kNoError[] = R"({"message": "<NONE>"})";
+
 ordered_json or_null(bool known, ordered_json value) { return known ? std::move(value) : ordered_json(nullptr); }
 
 }  // namespace
@@ -28,11 +30,10 @@ void EventLog::rank(const std::string& state, const RankOutcome& rank) {
                           {"entry_point", plan_.options.program}};
   if (is_rank) {
     const bool failed = state == "FAILED" && rank.status;
-    const int code = failed ? (rank.status->signo != 0 ? -rank.status->signo : rank.status->code) : 0;
     details["local_rank"] = {rank.local_rank};
     details["role_rank"] = {meeting_->base_role_rank + rank.local_rank};
     details["role_world_size"] = {meeting_->role_world_size};
-    details["exit_code"] = {or_null(failed, code)};
+    details["exit_code"] = {or_null(failed, failed ? rank.status->python_code() : 0)};
     details["worker_pid"] = {or_null(failed, rank.pid)};
   }
   const auto dump = [](const ordered_json& value) {
@@ -53,7 +54,7 @@ void EventLog::rank(const std::string& state, const RankOutcome& rank) {
         {"state", state},
         {"total_run_time", running.count()},
         {"rdzv_backend", plan_.options.rdzv_backend},
-        {"raw_error", or_null(is_rank && !rank.error.message.empty(), dump({{"message", rank.error.message}}))},
+        {"raw_error", or_null(is_rank && state == "FAILED", rank.error.document.empty() ? kNoError : rank.error.document)},
         {"metadata", dump(details)},
         {"agent_restarts", attempt_},
         {"duration_ms", nullptr}}},

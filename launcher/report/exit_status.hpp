@@ -17,6 +17,8 @@ struct ExitStatus {
   bool success() const { return code == 0 && signo == 0; }
   // As a shell says it: 128+n for death by signal n.
   int shell_code() const { return signo != 0 ? 128 + signo : code; }
+  // As Python, and so torchrun, says it: -n for death by signal n.
+  int python_code() const { return signo != 0 ? -signo : code; }
 };
 
 // "SIGTERM", "SIGRTMIN+3", "signal 99".

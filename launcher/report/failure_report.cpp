@@ -90,7 +90,8 @@ std::string describe_failure(const JobOutcome& job) {
 
 std::string format_failure_report(const JobOutcome& job) {
   std::string report = job.culprit ? describe_failure(job) : "";
-  if (job.peer_node_failed) report += "cxxrun: ranks of another node failed, or it was lost: see its output\n";
+  // Where a rank failed here, others' failures are most often its consequence.
+  if (job.peer_node_failed && !job.culprit) report += "cxxrun: ranks of another node failed, or it was lost: see its output\n";
   if (job.stop_signal != 0) {
     const auto killed =
         std::count_if(job.ranks.begin(), job.ranks.end(), [](const RankOutcome& rank) { return rank.killed_by_us; });

@@ -4,6 +4,7 @@
 #include <cctype>
 #include <csignal>
 #include <filesystem>
+#include <string_view>
 
 #include <fmt/format.h>
 
@@ -17,33 +18,54 @@ struct Remedy {
 
 constexpr char kGpuMemory[] =
     "GPU memory is full: lower the batch size or accumulate gradients; nvidia-smi shows who else uses the GPU";
+constexpr char kMainMemory[] =
+    "main memory ran out: fewer loader workers, a smaller batch, or a higher limit for this container";
+constexpr char kNoGpu[] = "CUDA_VISIBLE_DEVICES hides the GPUs, or there are none: nvidia-smi -L lists them";
+constexpr char kLibrary[] = "the loader's search path lacks that library: set LD_LIBRARY_PATH, or install it";
 constexpr char kPortTaken[] =
     "leave out --master-port so that a free one is taken, or end the process that has it (ss -ltnp)";
 constexpr char kWaits[] =
     "a rank waited for another that was late or gone: look for the rank that is slow or has stopped (cxxrun --hang-timeout names "
     "it), or give init_process_group a longer timeout";
+constexpr char kUnreachable[] =
+    "MASTER_ADDR:MASTER_PORT does not answer: is the node with rank 0 running there, and does a firewall let it through?";
+constexpr char kPeerGone[] = "the rank at the other end ended first: look for the earliest error, on other nodes as well";
+constexpr char kNccl[] = "NCCL_DEBUG=INFO says what it tried; NCCL_P2P_DISABLE=1 and NCCL_IB_DISABLE=1 rule out the links";
 
 // The first that fits wins, so causes stand before what follows from them.
 constexpr Remedy kRemedies[] = {
     {"CUDA out of memory", kGpuMemory},
+    {"CUDA error: out of memory", kGpuMemory},
+    {"Cuda failure 2 'out of memory'", kGpuMemory},
     {"OutOfMemoryError", kGpuMemory},
+    {"MemoryError", kMainMemory},
+    {"std::bad_alloc", kMainMemory},
+    {"annot allocate memory", kMainMemory},
+    {"can't allocate memory", kMainMemory},
     {"invalid device ordinal", "there are fewer GPUs than ranks: lower --nproc-per-node or use --nproc-per-node=gpu"},
-    {"No CUDA GPUs are available", "CUDA_VISIBLE_DEVICES hides the GPUs, or there are none: nvidia-smi -L lists them"},
-    {"no CUDA-capable device", "CUDA_VISIBLE_DEVICES hides the GPUs, or there are none: nvidia-smi -L lists them"},
+    {"No CUDA GPUs are available", kNoGpu},
+    {"no CUDA-capable device", kNoGpu},
     {"No such device", "a device file is missing: a container needs --gpus or --device to see it"},
     {"ddress already in use", kPortTaken},
     {"EADDRINUSE", kPortTaken},
-    {"error while loading shared libraries",
-     "the loader's search path lacks that library: set LD_LIBRARY_PATH, or install it"},
-    {"cannot open shared object file", "the loader's search path lacks that library: set LD_LIBRARY_PATH, or install it"},
+    {"error while loading shared libraries", kLibrary},
+    {"cannot open shared object file", kLibrary},
     {"ModuleNotFoundError", "another Python than you think? PYTHON_EXEC chooses the interpreter"},
     {"No space left on device", "a disk is full, or /dev/shm is (docker: --shm-size)"},
     {"Too many open files", "raise the limit: ulimit -n"},
     {"Watchdog caught collective operation timeout", kWaits},
     {"Timed out waiting", kWaits},
     {"wait timeout", kWaits},
+    {"waiting for clients", kWaits},
+    {"client socket has timed out", kUnreachable},
+    {"client socket has failed to connect", kUnreachable},
     {"DistStoreError", kWaits},
-    {"NCCL", "NCCL_DEBUG=INFO says what it tried; NCCL_P2P_DISABLE=1 and NCCL_IB_DISABLE=1 rule out the links"},
+    {"Connection closed by peer", kPeerGone},
+    {"ncclRemoteError", kPeerGone},
+    // Not "NCCL" alone, which it writes when all is well.
+    {"NCCL error", kNccl},
+    {"NCCL Error", kNccl},
+    {"NCCL failure", kNccl},
 };
 
 // PyTorch's exception hook writes "[rank1]: " before each line of a traceback.
@@ -70,6 +92,13 @@ std::string python_error(const std::vector<std::string>& lines) {
   return end == lines.end() ? "" : without_rank(*end);
 }
 
+// What std::terminate writes of an uncaught exception. LibTorch's go on for pages of stack frames.
+std::string cxx_error(const std::vector<std::string>& lines) {
+  static constexpr std::string_view kStart = "  what():  ";
+  const auto line = std::find_if(lines.rbegin(), lines.rend(), [](const std::string& line) { return line.starts_with(kStart); });
+  return line == lines.rend() ? "" : line->substr(kStart.size());
+}
+
 }  // namespace
 
 bool killed_for_memory(const JobOutcome& job) {
@@ -94,14 +123,14 @@ std::string describe_culprits_end(const JobOutcome& job) {
 
 std::string culprits_error(const JobOutcome& job) {
   const RankOutcome& culprit = job.ranks[*job.culprit];
-  return culprit.error.message.empty() ? python_error(culprit.last_lines) : culprit.error.message;
+  if (!culprit.error.message.empty()) return culprit.error.message;
+  const std::string error = python_error(culprit.last_lines);
+  return error.empty() ? cxx_error(culprit.last_lines) : error;
 }
 
 std::string find_remedy(const JobOutcome& job) {
   const RankOutcome& culprit = job.ranks[*job.culprit];
-  if (killed_for_memory(job)) {
-    return "main memory ran out: fewer loader workers, a smaller batch, or a higher limit for this container";
-  }
+  if (killed_for_memory(job)) return kMainMemory;
   if (culprit.silent_for) {
     return "it is stuck, or a step takes longer than --hang-timeout: py-spy dump or gdb -p shows where, before the time is up";
   }
@@ -114,6 +143,9 @@ std::string find_remedy(const JobOutcome& job) {
       if (line.find(row.text) != line.npos) return row.remedy;
     }
   }
+  const int code = culprit.status ? culprit.status->shell_code() : 0;
+  if (code == 126) return "chmod +x makes a file executable; a script also needs a first line such as #!/bin/sh";
+  if (code == 127) return "check its spelling and PATH; ldd PROGRAM lists the libraries that it misses";
   return "";
 }
 

@@ -40,6 +40,7 @@ struct JobOutcome {
   int stop_signal = 0;  // that ended the job from outside
   bool peer_node_failed = false;
   int exit_code = 0;
+  std::string error = {};  // of cxxrun itself, which ended the job: nodes that do not meet, ranks that cannot be started
 };
 
 // How many of a culprit's last lines are looked through for a cause, and how many the report shows.
@@ -52,7 +53,8 @@ bool killed_for_memory(const JobOutcome& job);
 // Requires a culprit. "exit code 3", "signal SIGKILL (killed by the kernel: out of memory)", "hung: no heartbeat for 30.0 s".
 std::string describe_culprits_end(const JobOutcome& job);
 
-// Requires a culprit. The last line of a Python traceback, else what its error file says, else "".
+// Requires a culprit. What its error file says, else the last line of a Python traceback or the what() of a C++ exception on
+// its stderr, else "".
 std::string culprits_error(const JobOutcome& job);
 
 // Requires a culprit. What helps, or "".

@@ -70,6 +70,7 @@ std::string format_report_json(const JobOutcome& job, const LaunchPlan& plan, Ra
                        {"stop_signal", job.stop_signal != 0 ? json(signal_name(job.stop_signal)) : json(nullptr)},
                        {"peer_node_failed", job.peer_node_failed},
                        {"oom_kills", job.oom_kills},
+                       {"error", job.error.empty() ? json(nullptr) : json(job.error)},
                        {"culprit", describe_culprit(job)},
                        {"ranks", ranks}};
   // What ranks say may be any bytes; JSON may not.

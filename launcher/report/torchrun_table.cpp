@@ -14,6 +14,9 @@ std::string indented(std::string text) {
 }
 
 std::string traceback_of(const RankOutcome& rank) {
+  if (rank.silent_for) {  // which torchrun does not know
+    return fmt::format("Hung: no heartbeat for {:.1f} s", static_cast<double>(rank.silent_for->count()) / 1000);
+  }
   if (!rank.error.callstack.empty()) return indented(rank.error.callstack);
   if (!rank.error.message.empty()) return indented(rank.error.message);
   if (rank.status->signo != 0) {
@@ -24,7 +27,7 @@ std::string traceback_of(const RankOutcome& rank) {
 
 std::string describe(const RankOutcome& rank, size_t index, const std::string& host) {
   const int signo = rank.status->signo;
-  const std::time_t ended = RankOutcome::WallTime::clock::to_time_t(rank.ended_at);
+  const std::time_t ended = rank.error.timestamp.value_or(RankOutcome::WallTime::clock::to_time_t(rank.ended_at));
   return fmt::format(
       "[{}]:\n"
       "  time      : {:%Y-%m-%d_%H:%M:%S}\n"
@@ -33,7 +36,7 @@ std::string describe(const RankOutcome& rank, size_t index, const std::string& h
       "  exitcode  : {} (pid: {}) {}\n"
       "  error_file: {}\n"
       "  traceback : {}",
-      index, fmt::localtime(ended), host, rank.rank, rank.local_rank, signo != 0 ? -signo : rank.status->code, rank.pid,
+      index, fmt::localtime(ended), host, rank.rank, rank.local_rank, rank.status->python_code(), rank.pid,
       signo != 0 ? " (" + signal_name(signo) + ")" : "", rank.error_file.empty() ? "<N/A>" : rank.error_file,
       traceback_of(rank));
 }
@@ -53,7 +56,8 @@ size_t longest_line(const std::string& text) {
 std::string format_torchrun_table(const JobOutcome& job, const std::string& name, const std::string& host) {
   std::vector<size_t> failed;
   for (size_t i = 0; i < job.ranks.size(); ++i) {
-    if (job.ranks[i].status && !job.ranks[i].status->success()) failed.push_back(i);
+    const auto& status = job.ranks[i].status;
+    if (i == *job.culprit || (status && !status->success())) failed.push_back(i);  // a rank that hung may end well
   }
   std::sort(failed.begin(), failed.end(), [&](size_t a, size_t b) { return job.ranks[a].order < job.ranks[b].order; });
 

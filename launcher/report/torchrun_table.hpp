@@ -7,7 +7,7 @@
 
 namespace cxxrun {
 
-// `name`: what torchrun calls the job: the script, or the program. Requires a culprit.
+// `name`: what torchrun calls the job: the script, or the program. Requires a culprit that has ended.
 std::string format_torchrun_table(const JobOutcome& job, const std::string& name, const std::string& host);
 
 }  // namespace cxxrun

@@ -26,6 +26,9 @@ using nlohmann::json;
 class ReportProcess : public ::testing::Test {
  protected:
   std::string path(const std::string& name) const { return (folder_.path() / name).string(); }
+  std::vector<std::string> watchdog() const {
+    return {"TORCHELASTIC_ENABLE_FILE_TIMER=1", "TORCHELASTIC_TIMER_FILE=" + path("fifo")};
+  }
   json read(const std::string& name) const { return json::parse(std::ifstream(path(name)), nullptr, false); }
 
  private:
@@ -52,6 +55,14 @@ TEST_F(ReportProcess, TheReportFileTellsHowAJobEnded) {
   EXPECT_EQ(read("r").at("stop_signal"), "SIGINT");
 }
 
+TEST_F(ReportProcess, TheReportFileTellsWhyRanksWereNotStarted) {
+  Launched job(shell_ranks(1, "exit 0", {"--nnodes=2", "--node-rank=1", "--master-addr=127.0.0.1", "--master-port=1",
+                                         "--rdzv-conf=timeout=1", "--report-file=" + path("r")}));
+  EXPECT_EQ(job.wait(), 1);
+  EXPECT_EQ(read("r").at("exit_code"), 1);
+  EXPECT_THAT(read("r").at("error").get<std::string>(), HasSubstr("127.0.0.1:1"));
+}
+
 TEST_F(ReportProcess, AReportFileThatCannotBeWrittenIsSaidAndChangesNothing) {
   Launched job(shell_ranks(1, "exit 3", {"--report-file=/proc/nowhere/r"}));
   EXPECT_EQ(job.wait(), 3);
@@ -74,6 +85,13 @@ TEST_F(ReportProcess, TheCulpritsErrorFileGoesToWhoeverStartedCxxrun) {
   EXPECT_EQ(job.wait(), 5);
   EXPECT_EQ(read("parent.json").at("message").at("message"), "ValueError: no");
   EXPECT_EQ(read("parent.json").at("message").at("errorCode"), 5);
+
+  const char* crash = "echo '{\"message\": {\"message\": \"E: x\"}}' > $TORCHELASTIC_ERROR_FILE; kill -ABRT $$";
+  Launched crashing(shell_ranks(1, crash, {"--event-log-handler=console"}),
+                    {.environment = {"TORCHELASTIC_ERROR_FILE=" + path("parent.json")}});
+  EXPECT_EQ(crashing.wait(), 134);
+  EXPECT_EQ(read("parent.json").at("message").at("errorCode"), -6) << "as torchrun counts";
+  EXPECT_THAT(crashing.err(), AllOf(HasSubstr(R"("raw_error":"{\"message\":{\"message\":\"E: x\"}}")"), HasSubstr("error: E: x\n")));
 
   Launched silent(shell_ranks(1, "exit 5"), {.environment = {"TORCHELASTIC_ERROR_FILE=" + path("none.json")}});
   EXPECT_EQ(silent.wait(), 5);
@@ -117,7 +135,7 @@ TEST_F(ReportProcess, ADeadlineAnnouncedInTheWatchdogsFifoIsKept) {
       "[ -p $TORCHELASTIC_TIMER_FILE ] || exit 9; [ $RANK = 0 ] && sleep 100;"
       "echo \"{\\\"version\\\": 1, \\\"pid\\\": $$, \\\"scope_id\\\": \\\"save\\\", \\\"expiration_time\\\": 1, "
       "\\\"signal\\\": 9}\" > $TORCHELASTIC_TIMER_FILE; sleep 100";
-  Launched job(shell_ranks(2, script), {.environment = {"TORCHELASTIC_TIMER_FILE=" + path("fifo")}});
+  Launched job(shell_ranks(2, script), {.environment = watchdog()});
   EXPECT_EQ(job.wait(), 137);
   EXPECT_THAT(job.err(), AllOf(HasSubstr("is still in 'save' after its deadline: SIGKILL"), HasSubstr("rank 1 (local rank 1")));
   EXPECT_FALSE(std::filesystem::exists(path("fifo")));
@@ -127,11 +145,18 @@ TEST_F(ReportProcess, TheWatchdogKillsNobodyButRanks) {
   Launched bystander({"sleep", "1000"});
   const std::string script = fmt::format(
       "for pid in {} 1 -1; do echo \"{{\\\"pid\\\": $pid, \\\"scope_id\\\": \\\"x\\\", \\\"expiration_time\\\": 1, \\\"signal\\\": "
-      "9}}\" > $TORCHELASTIC_TIMER_FILE; done; echo nonsense > $TORCHELASTIC_TIMER_FILE; sleep 0.3",
+      "9}}\" > $TORCHELASTIC_TIMER_FILE; done; echo nonsense > $TORCHELASTIC_TIMER_FILE;"
+      "echo \"{{\\\"pid\\\": $$, \\\"scope_id\\\": \\\"no deadline\\\", \\\"signal\\\": 9}}\" > $TORCHELASTIC_TIMER_FILE; sleep 0.3",
       bystander.pid());
-  Launched job(shell_ranks(1, script), {.environment = {"TORCHELASTIC_TIMER_FILE=" + path("fifo")}});
+  Launched job(shell_ranks(1, script), {.environment = watchdog()});
   EXPECT_EQ(job.wait(), 0) << job.err();
   EXPECT_EQ(testing::process_state(bystander.pid()), 'S');
+}
+
+TEST_F(ReportProcess, ATimerFileOfSomebodyElseIsPassedOnAndLeftAlone) {
+  Launched job(shell_ranks(1, "echo $TORCHELASTIC_TIMER_FILE"), {.environment = {"TORCHELASTIC_TIMER_FILE=/dev/null"}});
+  EXPECT_EQ(job.wait(), 0) << job.err();
+  EXPECT_EQ(job.out(), "/dev/null\n");
 }
 
 TEST_F(ReportProcess, SignalsToHandleEndTheJobAndOthersAreTheRanksOwn) {

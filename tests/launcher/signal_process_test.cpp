@@ -1,6 +1,7 @@
 // Signals, as users and job schedulers send them.
 #include <fcntl.h>
 #include <pty.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -121,6 +122,28 @@ TEST(Signals, ASignalBeforeTheOtherNodesHaveComeEndsTheWait) {
   job.send(SIGINT);
   EXPECT_EQ(job.wait(), 130) << job.err();
   EXPECT_EQ(job.out(), "");
+}
+
+TEST(Signals, ASignalWhileTheHostOfTheMeetingWaitsEndsTheWait) {
+  Launched job(shell_ranks(1, "echo started", {"--nnodes=2", "--node-rank=0", "--master-addr=127.0.0.1", "--master-port=" +
+                                               std::to_string(30'000 + ::getpid() % 2'000)}));
+  ASSERT_GT(job.supervisor(), 0);
+  job.send(SIGTERM);
+  EXPECT_EQ(job.wait(), 143) << job.err();
+  EXPECT_EQ(job.out(), "");
+}
+
+TEST(Signals, NoneOfThemLeavesZombies) {
+  ::prctl(PR_SET_CHILD_SUBREAPER, 1);  // they would become our children
+  for (const int signo : {SIGTERM, SIGINT, SIGHUP, SIGQUIT}) {
+    // A background process of sh ignores INT and QUIT: it is what the rank leaves behind.
+    Launched job(shell_ranks(2, "sleep 1000 & echo ready; exec sleep 1000"));
+    ASSERT_TRUE(has(job, "ready", 2));
+    job.send(signo);
+    EXPECT_EQ(job.wait(), 128 + signo);
+    EXPECT_EQ(::waitpid(-1, nullptr, WNOHANG), -1) << "a child, alive or not, is left after signal " << signo;
+  }
+  ::prctl(PR_SET_CHILD_SUBREAPER, 0);
 }
 
 TEST(Signals, WheneverInTheStartTheyComeTheyEndTheJobOnce) {

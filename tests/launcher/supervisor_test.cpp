@@ -391,6 +391,8 @@ TEST_F(SupervisorTest, EventsAreWrittenAsTorchrunNamesThem) {
     seen.push_back(event.at("source").get<std::string>() + " " + metadata.at("state").get<std::string>() + " " +
                    metadata.at("global_rank").dump());
     EXPECT_TRUE(nlohmann::json::accept(metadata.at("metadata").get<std::string>()));
+    const bool failed = seen.back() == "WORKER FAILED 1";
+    EXPECT_EQ(metadata.at("raw_error"), failed ? nlohmann::json(R"({"message": "<NONE>"})") : nlohmann::json());
   }
   EXPECT_THAT(seen, ElementsAre("AGENT RENDEZVOUS null", "WORKER START 0", "WORKER START 1", "WORKER START 2",
                                 "WORKER FAILED 1", "WORKER TERMINATED 0", "WORKER TERMINATED 2", "AGENT FAILED null"));

@@ -58,7 +58,9 @@ TEST_F(ErrorFileTest, CallstackAndTimeAreReadFromEitherSchema) {
   EXPECT_EQ(nested.timestamp, 12);
   EXPECT_EQ(read_error_file(write("b", R"({"message": "m", "timestamp": 13})")).timestamp, 13);
   EXPECT_EQ(read_error_file(write("b", R"({"message": "m", "timestamp": "14"})")).timestamp, 14);
-  EXPECT_EQ(read_error_file(write("b", R"({"message": "m", "timestamp": {}})")).timestamp, std::nullopt);
+  for (const char* bad : {"{}", "-1", "99999999999999", "99999999999999999999", "\"soon\""}) {
+    EXPECT_EQ(read_error_file(write("b", R"({"message": "m", "timestamp": )" + std::string(bad) + "}")).timestamp, std::nullopt) << bad;
+  }
   EXPECT_EQ(read_error_file(write("c", R"({"message": {"message": "m", "extraInfo": 3}})")).message, "m");
 }
 

@@ -69,6 +69,13 @@ TEST(FailureReport, KnownTextsGetTheirRemedy) {
       {"x: error while loading shared libraries: liby.so", "LD_LIBRARY_PATH"},
       {"ModuleNotFoundError: No module named 'torch'", "PYTHON_EXEC"},
       {"CUDA error: invalid device ordinal", "fewer GPUs than ranks"},
+      {"RuntimeError: CUDA error: out of memory", "lower the batch size"},
+      {"terminate called after throwing an instance of 'std::bad_alloc'", "main memory"},
+      {"open /dev/nvidia0: No such device", "--gpus or --device"},
+      {"Watchdog caught collective operation timeout: WorkNCCL(SeqNum=3)", "--hang-timeout"},
+      {"RuntimeError: Timed out waiting 1800000ms for recv operation to complete", "--hang-timeout"},
+      {"The client socket has timed out after 60000ms while trying to connect to (h, 1)", "MASTER_ADDR"},
+      {"RuntimeError: [gloo/pair.cc:553] Connection closed by peer [127.0.0.1]:1", "the rank at the other end"},
   };
   for (const auto& [said, remedy] : kCases) {
     JobOutcome job = job_of({.code = 1});
@@ -79,6 +86,14 @@ TEST(FailureReport, KnownTextsGetTheirRemedy) {
     EXPECT_THAT(format_failure_report(job), HasSubstr(remedy));
   }
   EXPECT_THAT(format_failure_report(job_of({.code = 1})), Not(HasSubstr("what helps")));
+  JobOutcome job = job_of({.code = 1});
+  job.ranks[1].last_lines = {"node:1:1 [0] NCCL INFO NCCL version 2.28.9+cuda13.0"};
+  EXPECT_THAT(format_failure_report(job), Not(HasSubstr("what helps"))) << "nothing of NCCL failed";
+}
+
+TEST(FailureReport, ProgramsThatCannotRunGetARemedyEvenIfTheySayNothing) {
+  EXPECT_THAT(format_failure_report(job_of({.code = 126})), HasSubstr("what helps: chmod +x"));
+  EXPECT_THAT(format_failure_report(job_of({.code = 127})), HasSubstr("what helps: check its spelling and PATH"));
 }
 
 TEST(FailureReport, StaysWithinTwentyLinesWhateverHappens) {
@@ -87,6 +102,8 @@ TEST(FailureReport, StaysWithinTwentyLinesWhateverHappens) {
   job.ranks[1].error.message = "CUDA out of memory\n1\n2\n3\n4\n5\n6";
   for (int rank = 7; rank < 100; ++rank)
     job.ranks.push_back({.rank = rank, .local_rank = rank - 4, .status = ExitStatus{.code = rank}});
+  job.stop_signal = SIGTERM;
+  job.peer_node_failed = true;
   const std::string report = format_failure_report(job);
   EXPECT_LE(std::count(report.begin(), report.end(), '\n'), 20);
   EXPECT_LT(report.size(), 5000U);
@@ -115,6 +132,14 @@ TEST(FailureReport, OfAPythonTracebackTheLastLineIsTheError) {
                                                 HasSubstr("lower the batch size"), HasSubstr("    | noise: later\n")));
   job.ranks[1].last_lines = {"Traceback (most recent call last):", "  File"};
   EXPECT_THAT(format_failure_report(job), Not(HasSubstr("error:")));
+}
+
+TEST(FailureReport, OfAnUncaughtCxxExceptionItsWhatIsTheErrorHoweverManyFramesFollow) {
+  JobOutcome job = job_of({.signo = SIGABRT});
+  job.ranks[1].last_lines = {"terminate called after throwing an instance of 'c10::Error'",
+                             "  what():  Expected all tensors to be on the same device"};
+  for (int i = 0; i < 50; ++i) job.ranks[1].last_lines.push_back(fmt::format("frame #{}: f()", i));
+  EXPECT_THAT(format_failure_report(job), HasSubstr("  error: Expected all tensors to be on the same device\n"));
 }
 
 TEST(FailureReport, ShowsTheLastLinesOnly) {
@@ -165,11 +190,22 @@ TEST(TorchrunTable, IsAsWideAsItsLongestLineAndSaysWhenNobodyElseFailed) {
   job.ranks = {job.ranks[1]};
   job.culprit = 0;
   job.ranks[0].error_file = "/e.json";
-  job.ranks[0].error = {.message = "m", .callstack = "Traceback\n  boom", .timestamp = {}};
+  job.ranks[0].error = {.message = "m", .callstack = "Traceback\n  boom", .timestamp = {}, .document = ""};
   const std::string table = format_torchrun_table(job, "a", "h");
   EXPECT_THAT(table, ::testing::StartsWith("=================================\na FAILED\n"));
   EXPECT_THAT(table, HasSubstr("Failures:\n  <NO_OTHER_FAILURES>\n----"));
   EXPECT_THAT(table, HasSubstr("  error_file: /e.json\n  traceback : Traceback\n    boom\n===="));
+}
+
+TEST(TorchrunTable, TimesComeFromErrorFilesAndAHungRankIsTheRootCauseHoweverItEnds) {
+  ::setenv("TZ", "UTC", 1);
+  JobOutcome job = job_of({.code = 0});
+  job.ranks[1].silent_for = std::chrono::seconds(30);
+  job.ranks[0].error = {.message = "m", .callstack = "", .timestamp = 1'000'000'000, .document = ""};
+  const std::string table = format_torchrun_table(job, "a", "h");
+  EXPECT_THAT(table, HasSubstr("  time      : 2001-09-09_01:46:40\n  host      : h\n  rank      : 4 "));
+  EXPECT_THAT(table.substr(table.find("Root Cause")),
+              AllOf(HasSubstr("  rank      : 5 (local_rank: 1)\n  exitcode  : 0 "), HasSubstr("traceback : Hung: no heartbeat for 30.0 s")));
 }
 
 TEST(ReportJson, HoldsWhatTheReportTellsWhateverBytesRanksWrote) {
