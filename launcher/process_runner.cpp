@@ -29,6 +29,7 @@ void ProcessRunner::start(const std::vector<RankPlan>& plans) {
 void ProcessRunner::start(const RankPlan& plan) {
   std::error_code ignored;  // error files are a courtesy
   std::filesystem::create_directories(std::filesystem::path(plan.error_file).parent_path(), ignored);
+  std::filesystem::remove(plan.error_file, ignored);  // when nodes change, an attempt has the same folder again
   auto [control, rank_end] = ControlChannel::make_pair();
   const RankStreams streams = output_.open(plan);
   SpawnSpec spec{.path = program_,

@@ -1,6 +1,5 @@
 #include "launcher/supervise.hpp"
 
-#include <limits.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -14,6 +13,7 @@
 #include "launcher/guardian.hpp"
 #include "launcher/output/output_router.hpp"
 #include "launcher/process_runner.hpp"
+#include "launcher/rendezvous/this_machine.hpp"
 #include "launcher/report/event_log.hpp"
 #include "launcher/report/failure_report.hpp"
 #include "launcher/report/report_json.hpp"
@@ -76,12 +76,6 @@ class WatchedRendezvous : public Rendezvous {
   std::unique_ptr<Rendezvous> inner_;
   int watched_ = -1;
 };
-
-std::string host_name() {
-  char name[HOST_NAME_MAX + 1] = {};
-  ::gethostname(name, HOST_NAME_MAX);
-  return name;
-}
 
 // What torchrun calls a job: the script, if Python runs one.
 std::string job_name(const LaunchPlan& plan) {
@@ -162,13 +156,10 @@ int supervise(const LaunchPlan& plan, const std::string& log_folder, ControlChan
   rendezvous.on_interruption = [&](Interruption interruption) { supervisor.on_interruption(interruption); };
 
   SignalTally tally;
-  bool stop_asked = false;
   const auto read_guardian = [&, fd = guardian.fd()] {
     while (const auto message = guardian.poll()) {
       const int signo = static_cast<int>(message->value);
-      if (message->verb != kSignal || !tally.is_new(signo, /*forwarded=*/true)) continue;
-      stop_asked |= signals.stops_job(signo);
-      supervisor.on_signal(signo);
+      if (message->verb == kSignal && tally.is_new(signo, /*forwarded=*/true)) supervisor.on_signal(signo);
     }
     if (guardian.closed()) {
       loop.forget(fd);
@@ -181,7 +172,6 @@ int supervise(const LaunchPlan& plan, const std::string& log_folder, ControlChan
       if (*signo == SIGCHLD) {
         supervisor.on_children_changed();
       } else if (tally.is_new(*signo, /*forwarded=*/false)) {
-        stop_asked |= signals.stops_job(*signo);
         supervisor.on_signal(*signo);
       }
     }
@@ -215,7 +205,7 @@ int supervise(const LaunchPlan& plan, const std::string& log_folder, ControlChan
   output.drain();
   output.write(final_report(plan, job));
   // Whoever reads slowly gets everything, as from the ranks themselves. Whoever stops us need not wait for that.
-  while (output.has_backlog() && !stop_asked && !guardian.closed()) loop.run_once();
+  while (output.has_backlog() && !supervisor.stop_asked()) loop.run_once();
   output.wait_for_readers();
   return job.exit_code;
 }

@@ -44,6 +44,7 @@ class Supervisor {
 
   State state() const { return state_; }
   bool done() const { return state_ == State::kDone; }
+  bool stop_asked() const { return stop_signal_ != 0; }  // by a signal, or by the guardian's end
   int exit_code() const;
   JobOutcome outcome();
 

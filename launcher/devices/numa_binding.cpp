@@ -10,18 +10,6 @@
 namespace cxxrun {
 namespace {
 
-const char* name_of(NumaBinding binding) {
-  switch (binding) {
-    case NumaBinding::kNode: return "node";
-    case NumaBinding::kSocket: return "socket";
-    case NumaBinding::kExclusive: return "exclusive";
-    case NumaBinding::kCoreComplex: return "core-complex";
-    case NumaBinding::kAuto: return "auto";
-    case NumaBinding::kNone: break;
-  }
-  return "";
-}
-
 // Where a GPU is, and its place among the visible GPUs of its node.
 struct GpuSeat {
   int node = 0;

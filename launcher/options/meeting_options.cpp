@@ -6,6 +6,7 @@
 #include "common/registry.hpp"
 #include "launcher/options/option_readers.hpp"
 #include "launcher/options/option_values.hpp"
+#include "launcher/rendezvous/rendezvous_conf.hpp"
 
 namespace po = boost::program_options;
 
@@ -54,20 +55,14 @@ void read_endpoint(LauncherOptions& options, const std::string& endpoint, bool p
 
 // KEY=VALUE,KEY=VALUE. Whole strings arrive quoted from scripts that quote twice.
 std::map<std::string, std::string> read_conf(std::string text) {
-  static constexpr char kAround[] = " \t'\"";
-  const auto trim = [](std::string part) {
-    part.erase(0, std::min(part.find_first_not_of(kAround), part.size()));
-    part.erase(part.find_last_not_of(kAround) + 1);
-    return part;
-  };
   std::map<std::string, std::string> conf;
-  text = trim(std::move(text));
+  text = unquoted(std::move(text));
   for (size_t start = 0; !text.empty() && start <= text.size();) {
     const size_t comma = std::min(text.find(',', start), text.size());
     const std::string pair = text.substr(start, comma - start);
     const size_t equals = pair.find('=');
-    const std::string key = trim(pair.substr(0, equals));
-    const std::string value = equals == pair.npos ? "" : trim(pair.substr(equals + 1));
+    const std::string key = unquoted(pair.substr(0, equals));
+    const std::string value = equals == pair.npos ? "" : unquoted(pair.substr(equals + 1));
     if (key.empty()) throw UsageError("--rdzv-conf={}: '{}' is not KEY=VALUE", text, pair);
     if (value.empty()) throw UsageError("--rdzv-conf={}: '{}' has no value", text, key);
     for (const char* option : {"backend", "endpoint", "run_id", "min_nodes", "max_nodes", "local_addr"}) {

@@ -1,7 +1,6 @@
 #include "launcher/options/options.hpp"
 
 #include <algorithm>
-#include <initializer_list>
 
 #include "common/error.hpp"
 #include "launcher/options/argument_splitter.hpp"
@@ -16,20 +15,21 @@ namespace {
 
 constexpr double kLongest = 1e6;  // seconds
 
-bool is_one_of(const std::string& text, std::initializer_list<const char*> words) {
-  return std::find(words.begin(), words.end(), text) != words.end();
-}
-
 std::chrono::milliseconds milliseconds_of(double seconds) {
   return std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000));
 }
 
-NumaBinding read_numa_binding(const std::string& text) {
-  static constexpr std::pair<const char*, NumaBinding> kNames[] = {
-      {"", NumaBinding::kNone},           {"node", NumaBinding::kNode},
-      {"socket", NumaBinding::kSocket},   {"exclusive", NumaBinding::kExclusive},
-      {"core-complex", NumaBinding::kCoreComplex}, {"auto", NumaBinding::kAuto}};
-  return std::find_if(std::begin(kNames), std::end(kNames), [&](const auto& row) { return row.first == text; })->second;
+constexpr std::pair<std::string_view, NumaBinding> kNumaBindings[] = {
+    {"", NumaBinding::kNone},
+    {"node", NumaBinding::kNode},
+    {"socket", NumaBinding::kSocket},
+    {"exclusive", NumaBinding::kExclusive},
+    {"core-complex", NumaBinding::kCoreComplex},
+    {"auto", NumaBinding::kAuto},
+};
+
+NumaBinding numa_binding_of(const std::string& name) {  // which the option's choices allow
+  return std::ranges::find(kNumaBindings, name, &std::pair<std::string_view, NumaBinding>::first)->second;
 }
 
 std::chrono::milliseconds read_shutdown_timeout(const po::variables_map& values, const Environment& environment) {
@@ -61,6 +61,10 @@ void read_stop_signals(LauncherOptions& options, const std::string& text) {
 
 }  // namespace
 
+std::string_view name_of(NumaBinding binding) {
+  return std::ranges::find(kNumaBindings, binding, &std::pair<std::string_view, NumaBinding>::second)->first;
+}
+
 LauncherOptions parse_options(const std::vector<std::string>& args, const Environment& environment,
                               const std::string& called_as) {
   const SplitArguments split = split_arguments(args);
@@ -82,13 +86,14 @@ LauncherOptions parse_options(const std::vector<std::string>& args, const Enviro
   options.json = flag("json");
   if (options.json && !options.dry_run) throw UsageError("--json goes with --dry-run");
   options.nproc_per_node = text("nproc-per-node");
-  options.numa_binding = read_numa_binding(text("numa-binding"));
+  options.numa_binding = numa_binding_of(text("numa-binding"));
   options.virtual_local_rank = flag("virtual-local-rank");
   options.role = text("role");
   options.agent_store = text("agent-store") == "on";
   options.event_log_handler = text("event-log-handler");
-  if (!is_one_of(options.event_log_handler, {"null", "console", "dynamic_rendezvous"})) {
-    throw UsageError("--event-log-handler={} must be null or console", options.event_log_handler);
+  if (const std::string& name = options.event_log_handler;
+      name != "null" && name != "console" && name != "dynamic_rendezvous") {
+    throw UsageError("--event-log-handler={} must be null or console", name);
   }
   if (const std::string specs = text("logs-specs"); !specs.empty() && specs != "default") {
     throw UsageError("--logs-specs={} names a Python class, which cxxrun cannot load: only 'default' works", specs);
@@ -100,7 +105,9 @@ LauncherOptions parse_options(const std::vector<std::string>& args, const Enviro
   options.shutdown_timeout = read_shutdown_timeout(values, environment);
   if (values.count("hang-timeout")) {
     const double seconds = values["hang-timeout"].as<double>();
-    if (!(seconds > 0 && seconds < kLongest)) throw UsageError("--hang-timeout={} must be seconds above 0", seconds);
+    if (!(seconds >= 0.001 && seconds < kLongest)) {
+      throw UsageError("--hang-timeout={} must be seconds above 0, to the millisecond", seconds);
+    }
     options.hang_timeout = milliseconds_of(seconds);
   }
   read_stop_signals(options, text("signals-to-handle"));

@@ -9,6 +9,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -17,6 +18,7 @@
 namespace cxxrun {
 
 enum class NumaBinding { kNone, kNode, kSocket, kExclusive, kCoreComplex, kAuto };
+std::string_view name_of(NumaBinding binding);  // as --numa-binding says it; "" for kNone
 enum class ReportStyle { kCxxrun, kTorchrun };
 
 struct LauncherOptions {

@@ -14,17 +14,10 @@ using Conf = std::map<std::string, std::string>;
 
 constexpr int64_t kLargest = 1'000'000'000;  // seconds: 31 years
 
-std::string trimmed(std::string text) {
-  static constexpr char kAround[] = " \t'\"";
-  text.erase(0, std::min(text.find_first_not_of(kAround), text.size()));
-  text.erase(text.find_last_not_of(kAround) + 1);
-  return text;
-}
-
 // "" when not given. A string that was quoted as a whole leaves its quotes at the first key and the last value.
 std::string text_of(const Conf& conf, const std::string& key) {
   for (const auto& [name, value] : conf) {
-    if (trimmed(name) == key) return trimmed(value);
+    if (unquoted(name) == key) return unquoted(value);
   }
   return "";
 }
@@ -55,6 +48,13 @@ std::optional<bool> flag_of(const Conf& conf, const std::string& key) {
 
 }  // namespace
 
+std::string unquoted(std::string text) {
+  static constexpr char kAround[] = " \t'\"";
+  text.erase(0, std::min(text.find_first_not_of(kAround), text.size()));
+  text.erase(text.find_last_not_of(kAround) + 1);
+  return text;
+}
+
 std::chrono::seconds seconds_of(const Conf& conf, const std::string& key, std::chrono::seconds otherwise) {
   return std::chrono::seconds(number_of(conf, key, otherwise.count()));
 }
@@ -65,7 +65,6 @@ RendezvousConf read_rendezvous_conf(const Conf& conf) {
   }
   RendezvousConf result;
   result.is_host = flag_of(conf, "is_host");
-  result.read_timeout = seconds_of(conf, "read_timeout", result.read_timeout);
   result.join_timeout = seconds_of(conf, "join_timeout", result.join_timeout);
   result.last_call_timeout = seconds_of(conf, "last_call_timeout", result.last_call_timeout);
   result.close_timeout = seconds_of(conf, "close_timeout", result.close_timeout);

@@ -12,7 +12,6 @@ namespace cxxrun {
 
 struct RendezvousConf {
   std::optional<bool> is_host;  // unset: whoever owns the end point's address and gets its port
-  std::chrono::seconds read_timeout{60};
   std::chrono::seconds join_timeout{600};
   std::chrono::seconds last_call_timeout{30};
   std::chrono::seconds close_timeout{30};
@@ -20,6 +19,9 @@ struct RendezvousConf {
   std::chrono::seconds keep_alive_interval{5};
   int64_t keep_alive_max_attempt = 3;
 };
+
+// Without the blanks and quotes around it.
+std::string unquoted(std::string text);
 
 RendezvousConf read_rendezvous_conf(const std::map<std::string, std::string>& conf);
 

@@ -44,12 +44,6 @@ std::optional<int64_t> time_of(const json& object) {
 
 std::string one_line(const json& document) { return document.dump(-1, ' ', false, json::error_handler_t::replace); }
 
-void write(const std::string& path, const json& document) {
-  AtomicFile file(path);
-  file.write(one_line(document));
-  file.commit();
-}
-
 }  // namespace
 
 ErrorMessage read_error_file(const std::string& path) {
@@ -65,13 +59,12 @@ void copy_error_file(const std::string& from, const std::string& to, int error_c
   json document = parse(from);
   if (!document.is_object()) return;
   if (document.contains("message") && document["message"].is_object()) document["message"]["errorCode"] = error_code;
-  write(to, document);
+  write_file_atomically(to, one_line(document));
 }
 
 void write_error_file(const std::string& path, const std::string& message) {
-  write(path, {{"message",
-                {{"message", message},
-                 {"extraInfo", {{"py_callstack", ""}, {"timestamp", std::to_string(std::time(nullptr))}}}}}});
+  const json extra = {{"py_callstack", ""}, {"timestamp", std::to_string(std::time(nullptr))}};
+  write_file_atomically(path, one_line({{"message", {{"message", message}, {"extraInfo", extra}}}}));
 }
 
 }  // namespace cxxrun

@@ -1,5 +1,4 @@
-// --event-log-handler console: what happens, as the JSON lines of torch.distributed.elastic's events. Writes through a
-// function; without one it does nothing.
+// --event-log-handler console: what happens, as the JSON lines of torch.distributed.elastic's events.
 #pragma once
 
 #include <chrono>
@@ -17,12 +16,14 @@ class EventLog {
   EventLog(const LaunchPlan& plan, std::string host, Write write);
 
   // RENDEZVOUS, SUCCEEDED or FAILED of this node.
-  void node(const std::string& state) { rank(state, RankOutcome{.rank = -1}); }
+  void node(const std::string& state) { write(state, nullptr); }
   // START, SUCCEEDED, FAILED or TERMINATED of a rank.
-  void rank(const std::string& state, const RankOutcome& rank);
+  void rank(const std::string& state, const RankOutcome& rank) { write(state, &rank); }
   void met(const RendezvousResult& meeting, int attempt);  // what the next lines are about
 
  private:
+  void write(const std::string& state, const RankOutcome* rank);
+
   const LaunchPlan& plan_;
   std::string host_;
   Write write_;

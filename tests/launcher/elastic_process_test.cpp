@@ -85,5 +85,17 @@ TEST_F(Elastic, ANodeThatComesLaterIsTakenIn) {
   EXPECT_EQ(first.out(), "of 1\nof 2\n");
 }
 
+TEST_F(Elastic, WhatARankReportedBeforeTheNodesChangedIsNotReportedAfterwards) {
+  const std::string script =
+      "[ -e again ] && exit 5; touch again; echo '{\"message\": \"of the first round\"}' > $TORCHELASTIC_ERROR_FILE; echo up; "
+      "exec sleep 100";
+  Launched first(node("1:2", 1, script), {.working_directory = folder_.path()});
+  EXPECT_TRUE(first.waits_for("up"));
+  Launched second(node("1:2", 1, "exec sleep 100"));
+  EXPECT_EQ(first.wait(), 5);
+  EXPECT_THAT(first.err(), ::testing::Not(HasSubstr("of the first round")));
+  EXPECT_EQ(second.wait(), 1);
+}
+
 }  // namespace
 }  // namespace cxxrun::testing

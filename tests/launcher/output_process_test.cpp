@@ -8,13 +8,14 @@
 #include <fstream>
 #include <map>
 #include <set>
-#include <sstream>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "common/atomic_file.hpp"
 #include "common/error.hpp"
 #include "common/unique_fd.hpp"
+#include "launcher/dry_run.hpp"
 #include "tests/support/launched.hpp"
 
 namespace cxxrun {
@@ -29,20 +30,9 @@ using ::testing::Not;
 using testing::shell_ranks;
 namespace fs = std::filesystem;
 
-std::string slurp(const fs::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream text;
-  text << file.rdbuf();
-  return text.str();
-}
-
-std::string quoted(const std::vector<std::string>& command) {  // for a shell
+std::string for_shell(const std::vector<std::string>& command) {
   std::string line;
-  for (const std::string& word : command) {
-    line += " '";
-    for (const char c : word) line += c == '\'' ? "'\\''" : std::string(1, c);
-    line += "'";
-  }
+  for (const std::string& word : command) line += shell_quote(word) + ' ';
   return line;
 }
 
@@ -112,7 +102,7 @@ TEST(Output, RedirectsAndTeesMixPerRank) {
                                HasSubstr("err3\n"), Not(HasSubstr(":err3"))));
   std::set<std::string> logs;
   for (const auto& entry : fs::recursive_directory_iterator(folder.path())) {
-    if (entry.path().extension() == ".log") logs.insert(entry.path().filename().string()[3] + slurp(entry.path()));
+    if (entry.path().extension() == ".log") logs.insert(entry.path().filename().string()[3] + read_file(entry.path()));
   }
   EXPECT_EQ(logs, (std::set<std::string>{"oout0\n", "eerr0\n", "oout1\n", "eerr1\n", "oout2\n", "eerr2\n"}));
 }
@@ -136,8 +126,8 @@ TEST(Output, OfThirtyTwoRanksArrivesWholeWithThePrefixOfTheUser) {
   EXPECT_EQ(last.count("[trainer-31:31"), 1U);
   for (const auto& entry : fs::recursive_directory_iterator(folder.path())) {
     if (entry.path().filename() != "filtered_stdout.log") continue;
-    EXPECT_EQ(count(slurp(entry.path()), "]:99\n"), 32U);
-    EXPECT_EQ(count(slurp(entry.path()), "\n"), 32U * 19);  // 99, 199, …, 990 to 999
+    EXPECT_EQ(count(read_file(entry.path()), "]:99\n"), 32U);
+    EXPECT_EQ(count(read_file(entry.path()), "\n"), 32U * 19);  // 99, 199, …, 990 to 999
     return;
   }
   FAIL() << "no filtered_stdout.log";
@@ -147,7 +137,7 @@ TEST(Output, OfATeeReachesAPipeBeforeTheRankEnds) {
   const TempDir folder;
   Launched job(
       {"sh", "-c",
-       quoted(shell_ranks(2, "echo ready; while [ ! -e " + folder.path().string() + "/go ]; do sleep 0.01; done",
+       for_shell(shell_ranks(2, "echo ready; while [ ! -e " + folder.path().string() + "/go ]; do sleep 0.01; done",
                           {"--tee=3", "--log-dir=" + folder.path().string()})) +
            " | cat"});
   EXPECT_TRUE(eventually([&] { return count(job.out(), "ready\n") == 2; }));
@@ -156,7 +146,7 @@ TEST(Output, OfATeeReachesAPipeBeforeTheRankEnds) {
 }
 
 TEST(Output, ThatNobodyReadsAnyMoreEndsTheRanksAsInAnyPipeline) {
-  Launched job({"sh", "-c", quoted(shell_ranks(2, "while :; do echo line; done")) + " | head -1"});
+  Launched job({"sh", "-c", for_shell(shell_ranks(2, "while :; do echo line; done")) + " | head -1"});
   EXPECT_EQ(job.wait(), 0);
   EXPECT_EQ(job.out(), "line\n");
   EXPECT_TRUE(job.leaves_nothing());
@@ -166,7 +156,7 @@ TEST(Output, IsAllThereForAReaderThatTakesItsTimeAfterTheRanksHaveEnded) {
   const TempDir folder;
   const std::string go = (folder.path() / "go").string();
   Launched job({"sh", "-c",
-                quoted(shell_ranks(2, "head -c 299999 /dev/zero; echo; touch " + go + "-$RANK")) + " | (while [ ! -e " +
+                for_shell(shell_ranks(2, "head -c 299999 /dev/zero; echo; touch " + go + "-$RANK")) + " | (while [ ! -e " +
                     go + " ]; do sleep 0.01; done; wc -c)"});
   for (const char* rank : {"-0", "-1"}) EXPECT_TRUE(eventually([&] { return fs::exists(go + rank); }));
   std::ofstream(go) << "";

@@ -130,6 +130,7 @@ TEST(Options, BadValuesAreNamedWithTheirOption) {
       {{"--event-log-handler=x"}, {}, "--event-log-handler=x must be null or console"},
       {{"--logs-specs=mine"}, {}, "--logs-specs=mine names a Python class"},
       {{"--hang-timeout=0"}, {}, "--hang-timeout=0 must be seconds above 0"},
+      {{"--hang-timeout=0.0001"}, {}, "to the millisecond"},
       {{"--json"}, {}, "--json goes with --dry-run"},
       {{"--use-env"}, {}, "--use-env goes with --launch-compat"},
       {{"--launch-compat", "--no-python"}, {}, "also needs --use-env"},
