@@ -1,4 +1,6 @@
 // Several cxxrun nodes of one machine that meet by c10d.
+#include <algorithm>
+
 #include <gmock/gmock.h>
 
 #include "launcher/rendezvous/listen_socket.hpp"
@@ -89,7 +91,9 @@ TEST_F(Elastic, WhatARankReportedBeforeTheNodesChangedIsNotReportedAfterwards) {
   const std::string script =
       "[ -e again ] && exit 5; touch again; echo '{\"message\": \"of the first round\"}' > $TORCHELASTIC_ERROR_FILE; echo up; "
       "exec sleep 100";
-  Launched first(node("1:2", 1, script), {.working_directory = folder_.path()});
+  std::vector<std::string> command = node("1:2", 1, script);
+  std::replace(command.begin(), command.end(), std::string("--max-restarts=1"), std::string("--max-restarts=0"));
+  Launched first(command, {.working_directory = folder_.path()});
   EXPECT_TRUE(first.waits_for("up"));
   Launched second(node("1:2", 1, "exec sleep 100"));
   EXPECT_EQ(first.wait(), 5);
