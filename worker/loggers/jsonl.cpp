@@ -8,9 +8,12 @@
 
 #include "common/atomic_file.hpp"
 #include "common/error.hpp"
+#include "worker/loggers/metric_values.hpp"
 
 namespace vla {
 namespace {
+
+namespace fs = std::filesystem;
 
 bool belongs_to_run(std::string_view line, int64_t first_step) {
   const nlohmann::json record = nlohmann::json::parse(line, nullptr, false);
@@ -18,8 +21,8 @@ bool belongs_to_run(std::string_view line, int64_t first_step) {
   return record.is_object() && step != record.end() && step->is_number_integer() && step->get<int64_t>() <= first_step;
 }
 
-void drop_lines_after(const std::filesystem::path& path, int64_t first_step) {
-  if (!std::filesystem::exists(path)) return;
+void drop_lines_after(const fs::path& path, int64_t first_step) {
+  if (!fs::exists(path)) return;
   const std::string text = cxxrun::read_file(path);
   std::string kept;
   for (size_t begin = 0; begin < text.size();) {
@@ -32,20 +35,29 @@ void drop_lines_after(const std::filesystem::path& path, int64_t first_step) {
   if (kept.size() != text.size()) cxxrun::write_file_atomically(path, kept);
 }
 
+fs::path file_in(const LoggerContext& context) {
+  const fs::path name(context.options.jsonl_name);
+  if (name.empty() || name != name.filename()) {
+    throw cxxrun::UsageError("logging.jsonl_name='{}' is not the name of a file in the output folder", name.string());
+  }
+  return context.output_dir / name;
+}
+
 }  // namespace
 
-JsonlLogger::JsonlLogger(const LoggerContext& context) : path_(context.output_dir / "metrics.jsonl") {
+JsonlLogger::JsonlLogger(const LoggerContext& context) : path_(file_in(context)) {
   drop_lines_after(path_, context.first_step);
   fd_.reset(::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666));
   if (!fd_) throw cxxrun::errno_error("cannot open " + path_.string());
 }
 
-void JsonlLogger::log(const StepMetrics& m) {
-  nlohmann::ordered_json record = {{"step", m.step},           {"epoch", m.epoch},
-                                   {"loss", m.loss},           {"lr", m.lr},
-                                   {"grad_norm", m.grad_norm}, {"samples_per_s", m.samples_per_s},
-                                   {"data_wait", m.data_wait}};
-  for (const auto& [name, value] : m.more) record[name] = value;
+void JsonlLogger::log(const StepMetrics& metrics) {
+  nlohmann::ordered_json record = {{"step", metrics.step}};
+  for (const auto& [name, value] : metric_values(metrics)) record[name] = value;
+  for (const char* name : {"slowest_rank", "skipped_rows"}) {
+    if (record.contains(name)) record[name] = record[name].get<int64_t>();
+  }
+  if (!metrics.sample_ids.empty()) record["sample_ids"] = metrics.sample_ids;
   const std::string line = record.dump() + "\n";
   if (::write(fd_.get(), line.data(), line.size()) != static_cast<ssize_t>(line.size())) {
     throw cxxrun::errno_error("cannot append to " + path_.string());

@@ -1,6 +1,6 @@
-// metrics.jsonl in the output folder: one object per logged step with step, epoch, loss, lr, grad_norm, samples_per_s,
-// data_wait and the policy's metrics; null where a value is not finite. Opening it for a resumed run drops, atomically,
-// what lies beyond the checkpoint's step and a last line that a killed run left torn. Every line is written at once.
+// metrics.jsonl in the output folder (options.jsonl_name): one object per logged step with the step, metric_values() and, where
+// given, sample_ids; null where a value is not finite. Opening it for a resumed run drops, atomically, what lies beyond the
+// checkpoint's step and a last line that a killed run left torn. Every line is written at once.
 #pragma once
 
 #include "common/unique_fd.hpp"

@@ -9,6 +9,7 @@
 #include "tests/support/temp_dir.hpp"
 #include "worker/loggers/console.hpp"
 #include "worker/loggers/jsonl.hpp"
+#include "worker/loggers/metric_values.hpp"
 
 namespace vla {
 namespace {
@@ -43,8 +44,37 @@ TEST(JsonlLogger, WritesOneObjectPerStepWithTheDocumentedKeysInOrder) {
   JsonlLogger(LoggerContext{dir.path()}).log(metrics_at(20));
   EXPECT_EQ(read_file(dir.path() / "metrics.jsonl"),
             "{\"step\":20,\"epoch\":1.25,\"loss\":0.83121,\"lr\":0.0001,\"grad_norm\":4.2149,\"samples_per_s\":210.0,"
-            "\"data_wait\":0.03,"
-            "\"l1_loss\":0.5}\n");
+            "\"data_wait\":0.03,\"step_s\":0.2,\"l1_loss\":0.5}\n");
+}
+
+TEST(JsonlLogger, WritesWhatIsKnownOfAStepsParts) {
+  const TempDir dir;
+  StepMetrics metrics = metrics_at(20);
+  metrics.data_s = 0.01;
+  metrics.forward_backward_s = 0.15;
+  metrics.all_reduce_s = 0.02;
+  metrics.optimizer_s = 0.005;
+  metrics.slowest_rank = 3;
+  metrics.mfu = 0.41;
+  metrics.skipped_rows = 2;
+  metrics.gpus = {{.utilisation = 90, .memory_gb = 10, .power_w = 300}, {.utilisation = 70, .memory_gb = 12, .power_w = 250}};
+  metrics.sample_ids = {7, 5};
+  LoggerContext context{dir.path()};
+  context.options.jsonl_name = "logs.json.txt";
+  JsonlLogger(context).log(metrics);
+  EXPECT_THAT(read_file(dir.path() / "logs.json.txt"),
+              HasSubstr(R"("step_s":0.2,"data_s":0.01,"forward_backward_s":0.15,"all_reduce_s":0.02,"optimizer_s":0.005,)"
+                        R"("slowest_rank":3,"mfu":0.41,"skipped_rows":2,"gpu_util":80.0,"gpu_mem_gb":12.0,"gpu_power_w":550.0,)"
+                        R"("gpu_util_rank0":90.0,"gpu_util_rank1":70.0,"l1_loss":0.5,"sample_ids":[7,5]})"));
+}
+
+TEST(JsonlLogger, RefusesANameOutsideTheOutputFolder) {
+  const TempDir dir;
+  for (const char* name : {"", "../metrics.jsonl", "/tmp/metrics.jsonl", "a/b"}) {
+    LoggerContext context{dir.path()};
+    context.options.jsonl_name = name;
+    EXPECT_THROW(JsonlLogger{context}, cxxrun::UsageError) << name;
+  }
 }
 
 TEST(JsonlLogger, WritesNullForValuesThatAreNotFinite) {
@@ -94,6 +124,23 @@ TEST(ConsoleLogger, LineIsReadable) {
   EXPECT_THAT(console_line(slow), HasSubstr("ETA 11h 06m"));
   slow.seconds_per_step = std::nan("");
   EXPECT_THAT(console_line(slow), HasSubstr("ETA ?"));
+}
+
+TEST(MetricTag, GroupsByKind) {
+  EXPECT_EQ(metric_tag("loss"), "train/loss");
+  EXPECT_EQ(metric_tag("val_action_error"), "val/action_error");
+  EXPECT_EQ(metric_tag("gpu_util"), "gpu/util");
+}
+
+TEST(LoggingOptions, WandbIsASinkThatItsOwnSwitchAddsAndItsModeTakesAway) {
+  LoggingOptions options;
+  EXPECT_THAT(options.sinks_in_use(), testing::ElementsAre("console", "jsonl"));
+  options.wandb.enable = true;
+  EXPECT_THAT(options.sinks_in_use(), testing::ElementsAre("console", "jsonl", "wandb"));
+  options.sinks = {"wandb", "jsonl", "jsonl"};
+  EXPECT_THAT(options.sinks_in_use(), testing::ElementsAre("wandb", "jsonl"));
+  options.wandb.mode = "disabled";
+  EXPECT_THAT(options.sinks_in_use(), testing::ElementsAre("jsonl"));
 }
 
 TEST(Loggers, UnknownNamesSuggestTheNearest) {
