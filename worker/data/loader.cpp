@@ -2,13 +2,17 @@
 
 #include <algorithm>
 #include <condition_variable>
+#include <cstring>
 #include <exception>
 #include <mutex>
 #include <new>
+#include <set>
 #include <thread>
 #include <vector>
 
 #include "common/error.hpp"
+#include "common/log.hpp"
+#include "worker/data/frame_reader.hpp"
 
 namespace vla::data {
 namespace {
@@ -25,10 +29,15 @@ std::shared_ptr<std::byte> allocate_aligned(size_t bytes) {
 // A slot goes through planned -> all rows claimed -> all rows done -> delivered -> released, and slots do so in order; counters
 // therefore say everything: slot k % num_slots belongs to micro-batch k. All members but a slot's bytes are guarded by `mutex`.
 struct Loader::State {
+  struct BrokenRow {
+    size_t row;
+    std::string message;
+  };
   struct Work {
     Slot slot;
     std::shared_ptr<std::byte> memory;
     size_t claimed = 0, done = 0;  // rows
+    std::vector<BrokenRow> broken;
     std::exception_ptr error;
 
     bool is_claimed() const { return claimed == slot.batch.rows.size(); }
@@ -38,6 +47,7 @@ struct Loader::State {
   struct Claim {
     Work* work = nullptr;
     size_t begin = 0, end = 0;
+    std::vector<BrokenRow> broken = {};
   };
 
   std::shared_ptr<const Dataset> dataset;
@@ -54,6 +64,9 @@ struct Loader::State {
   bool ended = false, stop = false;
   std::chrono::nanoseconds waited{0};
   std::unique_ptr<SampleReader> own_reader;  // of next() when there are no threads
+  SkippedRows skipped;
+  std::set<int64_t> skipped_episodes;
+  int hopeless_batches = 0;  // delivered in a row
   std::vector<std::jthread> threads;
 
   ~State();
@@ -64,8 +77,10 @@ struct Loader::State {
 
   void plan_next();
   Claim claim();
-  void fill(const Claim& claim, std::unique_ptr<SampleReader>& reader);
-  void finish(const Claim& claim, std::exception_ptr error);
+  std::exception_ptr fill(Claim& claim, std::unique_ptr<SampleReader>& reader);
+  void finish(Claim& claim, std::exception_ptr error);
+  std::string describe_row(int64_t sample, const char* message) const;
+  void account_broken_rows(Work& work);
   void run_thread();
 };
 
@@ -83,6 +98,7 @@ void Loader::State::plan_next() {
   Work& work = work_of(planned);
   work.slot.batch = {};
   work.claimed = work.done = 0;
+  work.broken.clear();
   work.error = nullptr;
   try {
     std::optional<MicroBatch> batch = plan(planned);
@@ -121,20 +137,36 @@ Loader::State::Claim Loader::State::claim() {
   return {&work, begin, work.claimed};
 }
 
-void Loader::State::fill(const Claim& claim, std::unique_ptr<SampleReader>& reader) {
+std::exception_ptr Loader::State::fill(Claim& claim, std::unique_ptr<SampleReader>& reader) try {
   if (!reader) reader = dataset->open_reader(request);
   std::vector<std::byte*> destination(layout.fields.size());
   for (size_t row = claim.begin; row < claim.end; ++row) {
     for (size_t i = 0; i < destination.size(); ++i)
       destination[i] = claim.work->slot.data + offsets[i] + row * layout.fields[i].bytes_per_row;
-    reader->read(claim.work->slot.batch.rows[row].sample, destination);
+    const int64_t sample = claim.work->slot.batch.rows[row].sample;
+    try {
+      reader->read(sample, destination);
+    } catch (const cxxrun::DataError& error) {
+      if (!options.skip_broken_rows) throw cxxrun::DataError("{}", describe_row(sample, error.what()));
+      for (size_t i = 0; i < destination.size(); ++i) std::memset(destination[i], 0, layout.fields[i].bytes_per_row);
+      claim.broken.push_back({row, describe_row(sample, error.what())});
+    }
   }
+  return nullptr;
+} catch (...) {
+  return std::current_exception();
+}
+
+std::string Loader::State::describe_row(int64_t sample, const char* message) const {
+  const Episode& episode = episode_of(dataset->episodes(), sample);
+  return fmt::format("{} (sample {}: episode {} frame {})", message, sample, episode.index, sample - episode.begin);
 }
 
 // Requires: mutex held.
-void Loader::State::finish(const Claim& claim, std::exception_ptr error) {
+void Loader::State::finish(Claim& claim, std::exception_ptr error) {
   Work& work = *claim.work;
   work.done += claim.end - claim.begin;
+  std::move(claim.broken.begin(), claim.broken.end(), std::back_inserter(work.broken));
   if (error) {
     if (!work.error) work.error = error;
     work.done += work.slot.batch.rows.size() - work.claimed;
@@ -143,22 +175,40 @@ void Loader::State::finish(const Claim& claim, std::exception_ptr error) {
   }
 }
 
+// At delivery, in order: messages and counts are then the same for any number of threads. Requires: mutex held, work done.
+void Loader::State::account_broken_rows(Work& work) {
+  if (work.broken.empty()) {
+    hopeless_batches = 0;
+    return;
+  }
+  auto& rows = work.slot.batch.rows;
+  std::sort(work.broken.begin(), work.broken.end(), [](const BrokenRow& a, const BrokenRow& b) { return a.row < b.row; });
+  for (const BrokenRow& broken : work.broken) {
+    SampleRef& row = rows[broken.row];
+    if (std::exchange(row.is_padding, true)) continue;
+    ++skipped.rows;
+    if (skipped.rows == 1) skipped.first_message = broken.message;
+    if (!skipped_episodes.insert(episode_of(dataset->episodes(), row.sample).index).second) continue;
+    ++skipped.episodes;
+    cxxrun::log_warning("skipped, like every unreadable frame of this episode to come: {}", broken.message);
+  }
+  hopeless_batches = work.broken.size() == rows.size() ? hopeless_batches + 1 : 0;
+  if (hopeless_batches < kHopelessBatches) return;
+  throw cxxrun::DataError("no sample of {} micro-batches in a row can be read, which data.on_error=skip does not cover; the first: {}",
+                          kHopelessBatches, skipped.first_message);
+}
+
 void Loader::State::run_thread() {
   std::unique_ptr<SampleReader> reader;
   std::unique_lock lock(mutex);
   for (;;) {
     work_changed.wait(lock, [&] { return stop || can_claim(); });
     if (stop) return;
-    const Claim claimed = claim();
+    Claim claimed = claim();
     if (claimed.work != nullptr) {
       work_changed.notify_one();  // more rows of the same batch, or the next batch, may be there for another thread
-      std::exception_ptr error;
       lock.unlock();
-      try {
-        fill(claimed, reader);
-      } catch (...) {
-        error = std::current_exception();
-      }
+      const std::exception_ptr error = fill(claimed, reader);
       lock.lock();
       finish(claimed, error);
     }
@@ -200,15 +250,8 @@ const Slot* Loader::next() {
   s.work_changed.notify_all();
   if (s.threads.empty()) {
     while (!s.next_is_ready()) {
-      const State::Claim claimed = s.claim();
-      if (claimed.work == nullptr) continue;
-      std::exception_ptr error;
-      try {
-        s.fill(claimed, s.own_reader);
-      } catch (...) {
-        error = std::current_exception();
-      }
-      s.finish(claimed, error);
+      State::Claim claimed = s.claim();
+      if (claimed.work != nullptr) s.finish(claimed, s.fill(claimed, s.own_reader));
     }
   } else {
     s.slot_changed.wait(lock, [&] { return s.next_is_ready(); });
@@ -217,10 +260,13 @@ const Slot* Loader::next() {
   if (s.delivered == s.planned) return nullptr;
   State::Work& work = s.work_of(s.delivered);
   if (work.error) std::rethrow_exception(work.error);
+  s.account_broken_rows(work);
   ++s.delivered;
   return &work.slot;
 }
 
 std::chrono::nanoseconds Loader::waited() const { return state_->waited; }
+
+const SkippedRows& Loader::skipped() const { return state_->skipped; }
 
 }  // namespace vla::data

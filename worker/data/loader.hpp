@@ -1,6 +1,7 @@
 // Decodes micro-batches ahead of the training loop: worker threads fill a ring of byte slots, each sample by the thread that is
 // free, and next() hands the slots out strictly in order whatever the number of threads. Memory is bounded by the ring. An
-// error in a thread is thrown by the next() that would have returned its batch. One consumer thread.
+// error in a thread is thrown by the next() that would have returned its batch; with skip_broken_rows a sample that cannot be read
+// becomes padding instead. One consumer thread.
 #pragma once
 
 #include <chrono>
@@ -8,6 +9,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 
 #include "worker/data/dataset.hpp"
 #include "worker/data/sampler.hpp"
@@ -20,6 +22,17 @@ struct LoaderOptions {
   int num_slots = 4;  // micro-batches in flight, the one in use included; at least 2
   // Slot memory; default operator new. A GPU trainer passes page-locked memory. Must be callable from the constructor's thread.
   std::function<std::shared_ptr<std::byte>(size_t bytes)> allocate = nullptr;
+  // A row whose sample throws DataError is delivered as zeros with is_padding set. Which rows depends on the data alone. A stream
+  // of kHopelessBatches micro-batches without a single readable row still throws.
+  bool skip_broken_rows = false;
+};
+constexpr int kHopelessBatches = 20;
+
+// What was left out of the micro-batches delivered so far.
+struct SkippedRows {
+  int64_t rows = 0;
+  int64_t episodes = 0;  // distinct ones
+  std::string first_message;
 };
 
 // A finished micro-batch. Valid until the next call of Loader::next().
@@ -41,6 +54,7 @@ class Loader {
   const Slot* next();
   // Time the consumer has spent waiting in next() so far.
   std::chrono::nanoseconds waited() const;
+  const SkippedRows& skipped() const;
 
  private:
   struct State;

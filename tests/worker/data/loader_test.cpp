@@ -87,11 +87,15 @@ TEST(Loader, TakesItsMemoryFromTheCaller) {
   while (const Slot* slot = loader.next()) EXPECT_THAT(given, testing::Contains(slot->data));
 }
 
-// A dataset whose reader throws at one sample, and counts what is read.
+// A dataset whose reader throws at one sample or at all that `is_bad` names, and counts what is read.
 class FailingDataset : public Dataset {
  public:
   explicit FailingDataset(int64_t bad_sample)
-      : base_(open_dataset({.root = "synthetic:frames=1000"})), bad_sample_(bad_sample) {}
+      : FailingDataset([bad_sample](int64_t sample) { return sample == bad_sample; }) {
+    opens_ = bad_sample >= 0;
+  }
+  explicit FailingDataset(std::function<bool(int64_t)> is_bad)
+      : base_(open_dataset({.root = "synthetic:frames=1000"})), is_bad_(std::move(is_bad)) {}
   std::string description() const override { return base_->description(); }
   int64_t size() const override { return base_->size(); }
   double fps() const override { return base_->fps(); }
@@ -101,7 +105,7 @@ class FailingDataset : public Dataset {
   const std::vector<std::string>& tasks() const override { return base_->tasks(); }
   SampleLayout layout(const SampleRequest& request) const override { return base_->layout(request); }
   std::unique_ptr<SampleReader> open_reader(const SampleRequest& request) const override {
-    if (bad_sample_ < 0) throw cxxrun::DataError("the reader does not open");
+    if (!opens_) throw cxxrun::DataError("the reader does not open");
     return std::make_unique<Reader>(*this, base_->open_reader(request));
   }
   int64_t reads() const { return reads_; }
@@ -112,14 +116,15 @@ class FailingDataset : public Dataset {
         : dataset(owner), base(std::move(reader)) {}
     void read(int64_t index, std::span<std::byte* const> destination) override {
       ++dataset.reads_;
-      if (index == dataset.bad_sample_) throw cxxrun::DataError("sample {} is broken", index);
+      if (dataset.is_bad_(index)) throw cxxrun::DataError("sample {} is broken", index);
       base->read(index, destination);
     }
     const FailingDataset& dataset;
     std::unique_ptr<SampleReader> base;
   };
   std::shared_ptr<const Dataset> base_;
-  int64_t bad_sample_;
+  std::function<bool(int64_t)> is_bad_;
+  bool opens_ = true;
   mutable std::atomic<int64_t> reads_ = 0;
 };
 
@@ -129,8 +134,9 @@ TEST(Loader, ThrowsAReadersErrorWhereItsBatchWouldCome) {
     Loader loader(dataset, {{"action", {}}}, epochs(*dataset, 8, 50, false), {.rows = 8, .num_threads = threads});
     EXPECT_NE(loader.next(), nullptr);
     EXPECT_NE(loader.next(), nullptr);
-    EXPECT_EQ(message_of<cxxrun::DataError>([&] { loader.next(); }), "sample 19 is broken");
-    EXPECT_EQ(message_of<cxxrun::DataError>([&] { loader.next(); }), "sample 19 is broken");
+    for (int i = 0; i < 2; ++i) {
+      EXPECT_EQ(message_of<cxxrun::DataError>([&] { loader.next(); }), "sample 19 is broken (sample 19: episode 0 frame 19)");
+    }
   }
 }
 
@@ -163,6 +169,66 @@ TEST(Loader, StopsInTheMiddleAndReadsNoFurtherThanItsRing) {
   EXPECT_GE(dataset->reads(), 10);
   EXPECT_LE(dataset->reads(), 30);
   Loader unused(dataset, {{"action", {}}}, epochs(*dataset, 10, 5), {.rows = 10, .num_threads = 3});
+}
+
+// The stream's rows: sample number, is_padding, and whether all bytes are zero.
+std::vector<std::tuple<int64_t, bool, bool>> all_rows(Loader& loader, size_t rows) {
+  std::vector<std::tuple<int64_t, bool, bool>> result;
+  const std::vector<size_t> offsets = loader.layout().offsets(static_cast<int64_t>(rows));
+  while (const Slot* slot = loader.next()) {
+    for (size_t row = 0; row < rows; ++row) {
+      bool is_zero = true;
+      for (size_t i = 0; i < loader.layout().fields.size(); ++i) {
+        const size_t bytes = loader.layout().fields[i].bytes_per_row;
+        const std::byte* value = slot->data + offsets[i] + row * bytes;
+        is_zero = is_zero && std::all_of(value, value + bytes, [](std::byte b) { return b == std::byte{0}; });
+      }
+      result.emplace_back(slot->batch.rows[row].sample, slot->batch.rows[row].is_padding, is_zero);
+    }
+  }
+  return result;
+}
+
+TEST(Loader, MakesBrokenRowsPaddingAndCountsThem) {
+  const auto is_bad = [](int64_t sample) { return sample % 10 == 3 && sample < 500; };
+  for (const int threads : {0, 1, 3}) {
+    const auto dataset = std::make_shared<FailingDataset>(is_bad);
+    Loader loader(dataset, {{"action", {}}}, epochs(*dataset, 8, 125),
+                  {.rows = 8, .num_threads = threads, .skip_broken_rows = true});
+    testing::internal::CaptureStderr();
+    const auto rows = all_rows(loader, 8);
+    const std::string warnings = testing::internal::GetCapturedStderr();
+    ASSERT_EQ(rows.size(), 1000U);
+    for (const auto& [sample, is_padding, is_zero] : rows) {
+      EXPECT_EQ(is_padding, is_bad(sample)) << sample;
+      EXPECT_EQ(is_zero, is_bad(sample)) << sample;
+    }
+    EXPECT_EQ(loader.skipped().rows, 50);
+    EXPECT_EQ(loader.skipped().episodes, 2) << "of four episodes of 250 frames";
+    EXPECT_EQ(std::count(warnings.begin(), warnings.end(), '\n'), 2) << "one line for each episode: " << warnings;
+    const auto first = std::find_if(rows.begin(), rows.end(), [](const auto& row) { return std::get<1>(row); });
+    EXPECT_THAT(loader.skipped().first_message, testing::StartsWith(fmt::format("sample {} is broken", std::get<0>(*first))));
+  }
+}
+
+TEST(Loader, GivesUpWhenNothingCanBeReadForTwentyBatches) {
+  for (const int threads : {0, 3}) {
+    // The batch of samples 152 to 159 is the only one with a sample to train on.
+    const auto dataset = std::make_shared<FailingDataset>([](int64_t sample) { return sample != 155; });
+    Loader loader(dataset, {{"action", {}}}, epochs(*dataset, 8, 125, false),
+                  {.rows = 8, .num_threads = threads, .skip_broken_rows = true});
+    for (int i = 0; i < 20 + kHopelessBatches - 1; ++i) ASSERT_NE(loader.next(), nullptr);
+    for (int i = 0; i < 2; ++i) {
+      EXPECT_THAT(message_of<cxxrun::DataError>([&] { loader.next(); }),
+                  testing::AllOf(testing::HasSubstr("20 micro-batches"), testing::HasSubstr("sample 0 is broken")));
+    }
+  }
+}
+
+TEST(Loader, DoesNotSkipErrorsThatAreNotAboutTheData) {
+  const auto dataset = std::make_shared<FailingDataset>([](int64_t) -> bool { throw cxxrun::Error("out of file handles"); });
+  Loader loader(dataset, {{"action", {}}}, epochs(*dataset, 8, 5), {.rows = 8, .skip_broken_rows = true});
+  EXPECT_EQ(message_of<cxxrun::Error>([&] { loader.next(); }), "out of file handles");
 }
 
 }  // namespace
