@@ -7,6 +7,7 @@ const std::vector<Command>& command_registry() {
       {"train", "--config FILE [--OPTION=VALUE...]", "train a policy; the default when the first argument is an option", &train_command},
       {"eval", "CHECKPOINT [--OPTION=VALUE...]", "open-loop action error of a checkpoint; its actions can be stored", &eval_command},
       {"info", "DATASET|CHECKPOINT", "say what a dataset or a checkpoint holds", &info_command},
+      {"data", "VERB DATASET [--OPTION VALUE...]", "look at the samples of a dataset", &data_command},
   };
   return kCommands;
 }
