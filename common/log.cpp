@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <ctime>
 #include <mutex>
@@ -17,6 +18,21 @@ namespace {
 std::mutex mutex;
 int64_t rank = 0;
 UniqueFd file;
+std::string status;
+
+size_t columns_of(const std::string& text) {
+  return static_cast<size_t>(std::ranges::count_if(text, [](char c) { return (c & 0xC0) != 0x80; }));
+}
+
+// No escape sequences: spaces also work through pipes and in files.
+std::string erased_status() {
+  return fmt::format("\r{:{}}\r", "", columns_of(status));
+}
+
+void put(std::FILE* stream, const std::string& text) {
+  std::fwrite(text.data(), 1, text.size(), stream);
+  std::fflush(stream);
+}
 
 }  // namespace
 
@@ -37,14 +53,24 @@ void close_log_file() {
   file.reset();
 }
 
+void set_status_line(const std::string& text) {
+  const std::lock_guard lock(mutex);
+  if (text.empty() && status.empty()) return;
+  const size_t before = columns_of(status), after = columns_of(text);
+  // Over the old text instead of after erasing it, which would flicker.
+  put(stdout, text.empty() ? erased_status() : fmt::format("\r{}{:{}}", text, "", before > after ? before - after : 0));
+  status = text;
+}
+
 void log_line(LogLevel level, const std::string& text) {
   const std::lock_guard lock(mutex);
   if (level == LogLevel::kInfo && rank != 0) return;
   const char* kind = level == LogLevel::kWarning ? "warning: " : "error: ";
   const std::string line = level == LogLevel::kInfo ? text + "\n" : fmt::format("[rank {}] {}{}\n", rank, kind, text);
   std::FILE* stream = level == LogLevel::kInfo ? stdout : stderr;
-  std::fwrite(line.data(), 1, line.size(), stream);
-  std::fflush(stream);
+  if (!status.empty()) put(stdout, erased_status());
+  put(stream, line);
+  if (!status.empty()) put(stdout, status);
   if (file) {
     // One write: with O_APPEND, ranks that share the file do not mix their lines.
     const std::string dated = fmt::format("{:%Y-%m-%d %H:%M:%S} {}", fmt::localtime(std::time(nullptr)), line);

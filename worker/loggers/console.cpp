@@ -1,8 +1,12 @@
 #include "worker/loggers/console.hpp"
 
+#include <sys/ioctl.h>
+#include <unistd.h>
+
 #include <cmath>
 
 #include "common/log.hpp"
+#include "common/worker_env.hpp"
 
 namespace vla {
 namespace {
@@ -15,16 +19,54 @@ std::string duration(double seconds) {
   return fmt::format("{}s", s);
 }
 
+// One less than the terminal has: in the last column some wrap at once.
+size_t usable_columns() {
+  winsize size{};
+  const bool known = ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 1;
+  return known ? size.ws_col - 1U : 80;
+}
+
 }  // namespace
 
 std::string console_line(const StepMetrics& m) {
   std::string line = fmt::format(
       "step {}/{} | epoch {:.2f} | loss {:.4g} | lr {:.1e} | grad {:.3g} | {:.3g} samples/s | data wait {:.0f}%",
       m.step, m.total_steps, m.epoch, m.loss, m.lr, m.grad_norm, m.samples_per_s, 100 * m.data_wait);
+  if (m.mfu) line += fmt::format(" | MFU {:.1f}%", 100 * *m.mfu);
   for (const auto& [name, value] : m.more) line += fmt::format(" | {} {:.4g}", name, value);
   return line + " | ETA " + duration(static_cast<double>(m.total_steps - m.step) * m.seconds_per_step);
 }
 
-void ConsoleLogger::log(const StepMetrics& metrics) { cxxrun::log_info("{}", console_line(metrics)); }
+bool locale_is_utf8() {
+  for (const char* name : {"LC_ALL", "LC_CTYPE", "LANG"}) {
+    const auto value = cxxrun::environment_variable(name);
+    if (!value || value->empty()) continue;
+    for (const char* spelling : {"UTF-8", "utf-8", "UTF8", "utf8"}) {
+      if (value->find(spelling) != std::string::npos) return true;
+    }
+    return false;
+  }
+  return false;
+}
+
+ConsoleLogger::ConsoleLogger(const LoggerContext& context) : unicode_(locale_is_utf8()) {
+  const std::string& wish = context.options.progress;
+  if (wish == "bar" || (wish == "auto" && ::isatty(STDOUT_FILENO) == 1)) bar_.emplace(std::chrono::steady_clock::now());
+}
+
+ConsoleLogger::~ConsoleLogger() { cxxrun::set_status_line(""); }
+
+void ConsoleLogger::log(const StepMetrics& metrics) {
+  postfix_ = fmt::format("loss={:.3g}, lr={:.3g}", metrics.loss, metrics.lr);
+  cxxrun::log_info("{}", console_line(metrics));
+}
+
+void ConsoleLogger::progress(int64_t step, int64_t total_steps) {
+  if (!bar_) return;
+  auto text = bar_->update(step, total_steps, std::chrono::steady_clock::now());
+  if (!text) return;
+  text->postfix = postfix_;
+  cxxrun::set_status_line(progress_text(*text, usable_columns(), unicode_));
+}
 
 }  // namespace vla

@@ -6,8 +6,8 @@ namespace vla {
 
 const std::vector<LoggerRow>& logger_registry() {
   static const std::vector<LoggerRow> rows = {
-      {"console", "a line per logged step, on the terminal and in train.log",
-       [](const LoggerContext&) -> std::unique_ptr<Logger> { return std::make_unique<ConsoleLogger>(); }},
+      {"console", "a line per logged step on the terminal and in the log file, and a progress bar on the terminal",
+       [](const LoggerContext& context) -> std::unique_ptr<Logger> { return std::make_unique<ConsoleLogger>(context); }},
       {"jsonl", "a JSON object per logged step in metrics.jsonl",
        [](const LoggerContext& context) -> std::unique_ptr<Logger> { return std::make_unique<JsonlLogger>(context); }},
   };

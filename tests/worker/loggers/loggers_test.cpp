@@ -154,7 +154,7 @@ TEST(Log, InformationIsRankZerosAndWarningsNameTheRank) {
   cxxrun::open_log_file(dir.path() / "train.log");
   testing::internal::CaptureStdout();
   testing::internal::CaptureStderr();
-  ConsoleLogger().log(metrics_at(40));
+  ConsoleLogger({}).log(metrics_at(40));
   cxxrun::set_log_rank(3);
   cxxrun::log_info("not shown");
   cxxrun::log_warning("disk {} % full", 95);
@@ -167,6 +167,28 @@ TEST(Log, InformationIsRankZerosAndWarningsNameTheRank) {
   EXPECT_THAT(log, testing::ContainsRegex("^20..-..-.. ..:..:.. step 40/400"));
   EXPECT_THAT(log, HasSubstr("[rank 3] warning: disk 95 % full\n"));
   EXPECT_THAT(log, Not(HasSubstr("not shown")));
+}
+
+TEST(Log, AStatusLineStaysBelowTheMessagesAndOutOfTheFile) {
+  const TempDir dir;
+  cxxrun::open_log_file(dir.path() / "train.log");
+  testing::internal::CaptureStdout();
+  testing::internal::CaptureStderr();
+  cxxrun::set_status_line("10%|█ |");
+  cxxrun::log_info("step 10");
+  cxxrun::set_status_line("9%|");
+  cxxrun::log_warning("slow");
+  cxxrun::set_status_line("");
+  cxxrun::set_status_line("");
+  cxxrun::close_log_file();
+  EXPECT_EQ(testing::internal::GetCapturedStdout(),
+            "\r10%|█ |"
+            "\r       \rstep 10\n10%|█ |"
+            "\r9%|    "
+            "\r   \r9%|"
+            "\r   \r");
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "[rank 0] warning: slow\n");
+  EXPECT_THAT(read_file(dir.path() / "train.log"), testing::MatchesRegex("[-0-9]* [:0-9]* step 10\n[-0-9]* [:0-9]* .rank 0. warning: slow\n"));
 }
 
 }  // namespace
