@@ -1,6 +1,7 @@
 #include "common/registry.hpp"
 #include "worker/loggers/console.hpp"
 #include "worker/loggers/jsonl.hpp"
+#include "worker/loggers/tensorboard.hpp"
 
 namespace vla {
 
@@ -10,6 +11,8 @@ const std::vector<LoggerRow>& logger_registry() {
        [](const LoggerContext& context) -> std::unique_ptr<Logger> { return std::make_unique<ConsoleLogger>(context); }},
       {"jsonl", "a JSON object per logged step in metrics.jsonl",
        [](const LoggerContext& context) -> std::unique_ptr<Logger> { return std::make_unique<JsonlLogger>(context); }},
+      {"tensorboard", "event files for TensorBoard in tensorboard/",
+       [](const LoggerContext& context) -> std::unique_ptr<Logger> { return std::make_unique<TensorBoardLogger>(context); }},
   };
   return rows;
 }
