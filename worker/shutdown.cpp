@@ -3,10 +3,12 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/eventfd.h>
-#include <sys/signalfd.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <csignal>
+#include <utility>
+#include <vector>
 
 #include "common/error.hpp"
 #include "common/log.hpp"
@@ -14,26 +16,57 @@
 namespace vla {
 namespace {
 
-sigset_t watched_signals() {
-  sigset_t set;
-  sigemptyset(&set);
-  for (const int signal_number : {SIGTERM, SIGINT, SIGUSR1, SIGUSR2}) sigaddset(&set, signal_number);
-  // nohup's ignored HUP stays ignored.
-  struct sigaction hangup = {};
-  sigaction(SIGHUP, nullptr, &hangup);
-  if (hangup.sa_handler != SIG_IGN) sigaddset(&set, SIGHUP);
-  return set;
+// Where the handler puts the numbers of signals. Not a member: a handler knows nothing else.
+std::atomic<int> signal_pipe = -1;
+static_assert(std::atomic<int>::is_always_lock_free);
+
+void note_signal(int signal_number) {
+  const int saved = errno;
+  const auto byte = static_cast<unsigned char>(signal_number);
+  // A full pipe holds thousands of requests that nobody has read: one more says nothing new.
+  [[maybe_unused]] const ssize_t written = ::write(signal_pipe, &byte, 1);
+  errno = saved;
 }
 
 }  // namespace
 
+// Handlers, not a signalfd: that sees only what every thread has blocked, and a TERM that reaches a library's thread with
+// signals unblocked would end the process.
+struct ShutdownWatcher::Handlers {
+  Handlers() {
+    int ends[2];
+    if (::pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0) throw cxxrun::errno_error("cannot watch signals");
+    read_end.reset(ends[0]);
+    write_end.reset(ends[1]);
+    signal_pipe = ends[1];
+    sigemptyset(&watched);
+    for (const int signal_number : {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2}) {
+      struct sigaction action = {};
+      ::sigaction(signal_number, nullptr, &action);
+      if (signal_number == SIGHUP && action.sa_handler == SIG_IGN) continue;  // nohup's
+      previous.emplace_back(signal_number, action);
+      action = {};
+      action.sa_handler = &note_signal;
+      action.sa_flags = SA_RESTART;
+      ::sigaction(signal_number, &action, nullptr);
+      sigaddset(&watched, signal_number);
+    }
+    ::pthread_sigmask(SIG_BLOCK, &watched, nullptr);
+  }
+  ~Handlers() {
+    for (const auto& [signal_number, action] : previous) ::sigaction(signal_number, &action, nullptr);
+    signal_pipe = -1;
+  }
+
+  cxxrun::UniqueFd read_end, write_end;
+  sigset_t watched;
+  std::vector<std::pair<int, struct sigaction>> previous;
+};
+
 ShutdownWatcher::ShutdownWatcher(int control_fd)
     // A duplicate: beats are sent from another thread through the original.
-    : control_(control_fd < 0 ? -1 : ::fcntl(control_fd, F_DUPFD_CLOEXEC, 0)), quit_(::eventfd(0, EFD_CLOEXEC)) {
-  const sigset_t set = watched_signals();
-  pthread_sigmask(SIG_BLOCK, &set, nullptr);
-  signals_.reset(::signalfd(-1, &set, SFD_CLOEXEC));
-  if (!signals_ || !quit_) throw cxxrun::errno_error("cannot watch signals");
+    : control_(control_fd < 0 ? -1 : ::fcntl(control_fd, F_DUPFD_CLOEXEC, 0)), handlers_(new Handlers), quit_(::eventfd(0, EFD_CLOEXEC)) {
+  if (!quit_) throw cxxrun::errno_error("cannot watch signals");
   thread_ = std::thread([this] { watch(); });
 }
 
@@ -54,8 +87,9 @@ void ShutdownWatcher::on_signal(int signal_number) {
 }
 
 void ShutdownWatcher::watch() {
+  ::pthread_sigmask(SIG_UNBLOCK, &handlers_->watched, nullptr);
   for (;;) {
-    pollfd fds[] = {{quit_.get(), POLLIN, 0}, {signals_.get(), POLLIN, 0}, {control_.fd(), POLLIN, 0}};
+    pollfd fds[] = {{quit_.get(), POLLIN, 0}, {handlers_->read_end.get(), POLLIN, 0}, {control_.fd(), POLLIN, 0}};
     if (::poll(fds, 3, -1) < 0) continue;
     if (fds[0].revents) return;
     // The launcher's news comes first: it tells a peer's failure before it sends TERM.
@@ -66,8 +100,8 @@ void ShutdownWatcher::watch() {
         ::_exit(128 + SIGTERM);
       }
     }
-    signalfd_siginfo info;
-    if (fds[1].revents && ::read(signals_.get(), &info, sizeof info) == sizeof info) on_signal(static_cast<int>(info.ssi_signo));
+    unsigned char signal_number = 0;
+    if (fds[1].revents && ::read(handlers_->read_end.get(), &signal_number, 1) == 1) on_signal(signal_number);
   }
 }
 
