@@ -1,12 +1,14 @@
 #include "worker/optim/lr_schedule.hpp"
 
 #include <cmath>
+#include <set>
 
 #include <gmock/gmock.h>
 #include <nlohmann/json.hpp>
 
 #include "common/atomic_file.hpp"
 #include "common/error.hpp"
+#include "common/option_parse.hpp"
 
 namespace vla {
 namespace {
@@ -75,16 +77,98 @@ TEST(LrSchedule, EqualsRecordedRunsOfLeRobot) {
   }
 }
 
-TEST(LrSchedule, EveryShapeStaysBetweenZeroAndOne) {
-  for (const std::string& type : lr_schedule_names()) {
-    for (const int64_t warmup : {0, 1, 7}) {
-      const LrSchedule schedule({type, warmup, 20, 1e-5}, 1e-4, 13);
-      for (int64_t step = 0; step < 40; ++step) {
-        const double factor = schedule.factor(step);
-        EXPECT_TRUE(factor >= 0 && factor <= 1) << type << " at " << step << ": " << factor;
+// scripts/reference/make_schedule_golden.py
+TEST(LrSchedule, EqualsTorchAndDiffusers) {
+  const auto rows = nlohmann::json::parse(cxxrun::read_file(TEST_DATA_DIR "/optim/schedules.json"));
+  std::set<std::string> missing;
+  for (const std::string& name : lr_schedule_names()) missing.insert(name);
+  for (const auto& row : rows) {
+    SchedulerOptions options;
+    cxxrun::OptionTable table;
+    options.describe(table);
+    for (const auto& [name, value] : row["options"].items()) {
+      cxxrun::Setting setting{.name = name};
+      if (value.is_array()) setting.kind = cxxrun::Setting::Kind::kList;
+      for (const auto& item : value.is_array() ? value : nlohmann::json::array({value}))
+        setting.items.push_back(item.is_string() ? item.get<std::string>() : item.dump());
+      cxxrun::apply_setting(table, setting);
+    }
+    missing.erase(options.type);
+    const double peak = row["peak"];
+    LrSchedule schedule(options, peak, row["total"]);
+    EXPECT_EQ(schedule.needs_validation(), row.contains("losses"));
+    for (size_t step = 0; step < row["lr"].size(); ++step) {
+      const double lr = row["lr"][step];
+      EXPECT_NEAR(schedule.factor(static_cast<int64_t>(step)) * peak, lr, 1e-13 * peak + 1e-12 * lr)
+          << row["options"] << " at " << step;
+      if (row.contains("losses") && step < row["losses"].size()) {
+        const auto& loss = row["losses"][step];
+        schedule.observe(loss.is_null() ? NAN : loss.get<double>());
       }
     }
   }
+  EXPECT_THAT(missing, testing::ElementsAre("cosine_decay_with_warmup"));
+}
+
+TEST(LrSchedule, EveryShapeStaysBetweenZeroAndOne) {
+  for (const std::string& type : lr_schedule_names()) {
+    for (const int64_t warmup : {0, 1, 7, 30}) {
+      SchedulerOptions options{.type = type, .warmup_steps = warmup, .decay_steps = 20, .decay_lr = 1e-5};
+      options.step_size = 5;
+      options.milestones = {3, 9};
+      options.step_rules = "1:5,0.5";
+      const LrSchedule schedule(options, 1e-4, 13);
+      for (int64_t step = 0; step < 50; ++step) {
+        const double factor = schedule.factor(step);
+        EXPECT_TRUE(factor >= 0 && factor <= 1) << type << " at " << step << ": " << factor;
+        if (step < warmup && type != "cosine_decay_with_warmup") {
+          EXPECT_LE(factor, static_cast<double>(step) / static_cast<double>(warmup)) << type;
+        }
+      }
+    }
+  }
+}
+
+TEST(LrSchedule, OtherProgramsNamesMeanTheSame) {
+  const std::pair<const char*, const char*> same[] = {{"StepLR", "step"},
+                                                      {"MultiStepLR", "multi_step"},
+                                                      {"ExponentialLR", "exponential"},
+                                                      {"CosineAnnealingLR", "cosine_annealing"},
+                                                      {"LinearLR", "linear_ramp"},
+                                                      {"OneCycleLR", "one_cycle"},
+                                                      {"cosine_annealing_with_warmup", "cosine"},
+                                                      {"diffuser", "polynomial"}};
+  for (const auto& [spelling, name] : same) {
+    SchedulerOptions options{.type = spelling, .warmup_steps = 4};
+    options.name = "polynomial";
+    options.step_size = 6;
+    options.milestones = {5};
+    const LrSchedule one(options, 1e-4, 20);
+    options.type = name;
+    const LrSchedule other(options, 1e-4, 20);
+    for (int64_t step = 0; step < 20; ++step) EXPECT_EQ(one.factor(step), other.factor(step)) << spelling << step;
+  }
+  EXPECT_THAT(lr_schedule_spellings(), testing::IsSupersetOf({"StepLR", "ReduceLROnPlateau", "diffuser"}));
+}
+
+TEST(LrSchedule, PlateauContinuesFromItsState) {
+  SchedulerOptions options{.type = "ReduceLROnPlateau"};
+  options.patience = 1;
+  options.cooldown = 1;
+  LrSchedule straight(options, 1e-3, 10), before(options, 1e-3, 10), after(options, 1e-3, 10);
+  after.load_state({});  // a new run
+  const std::vector<double> losses = {1, 2, 2, 2, 2, 2, 0.5, 2, 2};
+  for (size_t i = 0; i < losses.size(); ++i) {
+    straight.observe(losses[i]);
+    (i < 4 ? before : after).observe(losses[i]);
+    if (i == 3) after.load_state(before.state());
+  }
+  EXPECT_LT(straight.factor(9), 0.1);
+  EXPECT_EQ(straight.factor(9), after.factor(9));
+  EXPECT_EQ(straight.state(), after.state());
+  EXPECT_THROW(after.load_state({{"scale", 1}}), cxxrun::Error);
+  EXPECT_THROW(after.load_state({{"scale", NAN}, {"best", 1}, {"bad_validations", 0}, {"cooldown", 0}}), cxxrun::Error);
+  EXPECT_TRUE(LrSchedule({"cosine", 0, 0, 0}, 1e-4, 10).state().empty());
 }
 
 TEST(LrSchedule, BadOptionsNameKeyAndValue) {
@@ -96,6 +180,15 @@ TEST(LrSchedule, BadOptionsNameKeyAndValue) {
     EXPECT_THAT(e.what(), HasSubstr("did you mean 'cosine'"));
   }
   EXPECT_THROW(LrSchedule({"cosine", 0, 0, 1e-3}, 1e-4, 10), cxxrun::UsageError);
+  EXPECT_THROW(LrSchedule({"polynomial", 0, 0, 0}, 1e-8, 10), cxxrun::UsageError);
+  EXPECT_THROW(LrSchedule({"step", 0, 0, 0}, 1e-4, 10), cxxrun::UsageError);
+  EXPECT_THROW(LrSchedule({"multi_step", 0, 0, 0}, 1e-4, 10), cxxrun::UsageError);
+  SchedulerOptions options{.type = "piecewise_constant"};
+  for (const char* rules :
+       {"", "1:", "1:10", "1:10,", "1;10,0.1", "1:x,0.1", "0.1 0.2", "-1:10,1", "nan", "1:10,0.1:20"}) {
+    options.step_rules = rules;
+    EXPECT_THROW(LrSchedule(options, 1e-4, 10), cxxrun::UsageError) << rules;
+  }
 }
 
 }  // namespace
