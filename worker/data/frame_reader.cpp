@@ -110,4 +110,12 @@ void FrameReader::read(int64_t index, std::span<std::byte* const> destination) {
   for (const int64_t key : keys(index)) std::memcpy(*out++, &key, sizeof key);
 }
 
+int64_t FrameReader::decoding_start(int64_t index) {
+  int64_t start = index;
+  for (const Window& window : windows_) start = std::min(start, frame_decoding_start(window.feature, index));
+  return start;
+}
+
+int64_t FrameReader::frame_decoding_start(size_t, int64_t sample) { return sample; }
+
 }  // namespace vla::data

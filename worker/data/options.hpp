@@ -11,7 +11,7 @@ namespace vla::data {
 struct DataOptions {
   std::string cache = "auto";
   double cache_gb = 0;  // 10^9 bytes, of one node; 0 = chosen from the memory that is free
-  std::string cache_dir;
+  std::string cache_dir = {};
   std::string on_error = "fail";
   int64_t prefetch = 4;
 

@@ -134,6 +134,15 @@ int VideoReader::key_entry(int64_t ticks) const {
   return av_index_search_timestamp(stream_, ticks, AVSEEK_FLAG_BACKWARD);
 }
 
+int64_t VideoReader::decoding_start(int64_t frame) const {
+  const int entry = key_entry(times_->ticks_of(frame));
+  if (entry < 0) return frame;
+  // The index has decoding times, which are before the shown ones by the depth of reordering.
+  const auto ticks = static_cast<double>(avformat_index_get_entry(stream_, entry)->timestamp);
+  const int64_t delay = decoder_ ? decoder_->has_b_frames : 0;
+  return std::min(frame, times_->nearest(ticks * times_->seconds_per_tick) + delay);
+}
+
 // False at the end of the file.
 bool VideoReader::next_packet() {
   for (;;) {

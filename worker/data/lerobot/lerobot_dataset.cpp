@@ -100,6 +100,7 @@ class LeRobotReader : public FrameReader {
  private:
   void read_frame(size_t feature, int64_t sample, std::byte* out) override;
   std::array<int64_t, 4> keys(int64_t sample) override;
+  int64_t frame_decoding_start(size_t feature, int64_t sample) override;
   VideoReader& open_video(size_t video);
 
   const LeRobotDataset& dataset_;
@@ -125,6 +126,15 @@ void LeRobotReader::read_frame(size_t feature, int64_t sample, std::byte* out) {
       open_video(video).read(frame, out);
     }
   }
+}
+
+int64_t LeRobotReader::frame_decoding_start(size_t feature, int64_t sample) {
+  if (dataset_.meta_.storage[feature] != Storage::kVideo) return sample;
+  const auto [video, frame] = dataset_.clips_.find(feature, sample);
+  const int64_t start = open_video(video).decoding_start(frame);
+  const int64_t first = std::max(episode_of(dataset_.episodes(), sample).begin, sample - (frame - start));
+  // A video with more frames than rows has the first one further back.
+  return dataset_.clips_.find(feature, first).frame >= start ? first : sample;
 }
 
 VideoReader& LeRobotReader::open_video(size_t video) {
