@@ -94,7 +94,7 @@ TEST_P(Demo, EqualsLeRobotsReader) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(LeRobot, Demo, testing::Values("metaworld_demo", "lerobot_h264", "lerobot_png"),
+INSTANTIATE_TEST_SUITE_P(LeRobot, Demo, testing::Values("metaworld_demo", "lerobot_h264", "lerobot_png", "lerobot_v21"),
                          [](const auto& name) { return std::string(name.param); });
 
 // Inputs that broke other readers; "source" in each case.json says where.

@@ -36,7 +36,7 @@ class LeRobotDataset : public Dataset {
         rows_(meta_, episodes_),
         clips_(meta_, episodes_, rows_, spec.tolerance_s) {}
 
-  std::string description() const override { return "LeRobot v3.0, " + meta_.root; }
+  std::string description() const override { return "LeRobot " + meta_.version + ", " + meta_.root; }
   int64_t size() const override { return episodes_.back().end; }
   double fps() const override { return meta_.fps; }
   const std::vector<Feature>& features() const override { return meta_.features; }
@@ -82,13 +82,13 @@ void LeRobotDataset::check_stats(const Feature& feature) const {
     if (stat == "count") continue;
     if (static_cast<int64_t>(tensor.values.size()) != expected) {
       throw cxxrun::DataError("{}: '{}' of '{}' has {} values, expected {}; recompute the statistics",
-                              meta_.stats_path(), stat, feature.key, tensor.values.size(), expected);
+                              meta_.stats_path, stat, feature.key, tensor.values.size(), expected);
     }
     const auto bad =
         std::find_if(tensor.values.begin(), tensor.values.end(), [](double value) { return !std::isfinite(value); });
     if (bad == tensor.values.end()) continue;
     throw cxxrun::DataError("{}: '{}' of '{}' is not a finite number at position {}; recompute the statistics",
-                            meta_.stats_path(), stat, feature.key, bad - tensor.values.begin());
+                            meta_.stats_path, stat, feature.key, bad - tensor.values.begin());
   }
 }
 

@@ -30,8 +30,8 @@ void LeRobotRows::read_file(std::span<const Episode> episodes) {
   const auto first = std::find_if(std::make_reverse_iterator(some), meta_.episodes.rend(), elsewhere).base();
   if (last->to - first->from != file.row_count()) {
     throw cxxrun::DataError(
-        "{}: {} rows, but meta/episodes places {} rows in this file; the dataset is incomplete or mixed, copy it again",
-        file.path(), file.row_count(), last->to - first->from);
+        "{}: {} rows, but {} places {} rows in this file; the dataset is incomplete or mixed, copy it again",
+        file.path(), file.row_count(), first->source, last->to - first->from);
   }
   check_keys(file, episodes, first->from);
 
@@ -69,7 +69,7 @@ void LeRobotRows::check_keys(ParquetFile& file, std::span<const Episode> episode
       check("frame_index", frame_indices[row], frame);
       check("index", indices[row], record(episode).from + frame);
       if (task_indices[row] < 0 || task_indices[row] >= static_cast<int64_t>(meta_.tasks.size())) {
-        throw cxxrun::DataError("{}: column 'task_index', row {}: {} is not one of the {} tasks of meta/tasks.parquet",
+        throw cxxrun::DataError("{}: column 'task_index', row {}: {} is not one of the {} tasks in meta/tasks",
                                 file.path(), row, task_indices[row], meta_.tasks.size());
       }
       index.push_back(indices[row]);
