@@ -2,6 +2,7 @@
 #include "worker/loggers/console.hpp"
 #include "worker/loggers/jsonl.hpp"
 #include "worker/loggers/tensorboard.hpp"
+#include "worker/loggers/wandb.hpp"
 
 namespace vla {
 
@@ -13,6 +14,8 @@ const std::vector<LoggerRow>& logger_registry() {
        [](const LoggerContext& context) -> std::unique_ptr<Logger> { return std::make_unique<JsonlLogger>(context); }},
       {"tensorboard", "event files for TensorBoard in tensorboard/",
        [](const LoggerContext& context) -> std::unique_ptr<Logger> { return std::make_unique<TensorBoardLogger>(context); }},
+      {"wandb", "Weights & Biases, through its own Python client",
+       [](const LoggerContext& context) -> std::unique_ptr<Logger> { return std::make_unique<WandbLogger>(context); }},
   };
   return rows;
 }
