@@ -5,6 +5,13 @@
 #include <torch/torch.h>
 
 namespace vla {
+namespace {
+
+bool is_16_bit(const torch::Tensor& tensor) {
+  return tensor.scalar_type() == torch::kBFloat16 || tensor.scalar_type() == torch::kHalf;
+}
+
+}  // namespace
 
 Optimizer::Optimizer(const std::vector<ParameterGroup>& groups, const OptimizerOptions& options) : options_(options) {
   for (const ParameterGroup& group : groups) {
@@ -21,10 +28,14 @@ Optimizer::Optimizer(const std::vector<ParameterGroup>& groups, const OptimizerO
         if (parameter.is_cuda())
           bucket->lr_on_device = torch::full({}, bucket->lr, parameter.options().dtype(torch::kFloat));
       }
-      bucket->slots.push_back({name, parameter, torch::zeros_like(parameter), torch::zeros_like(parameter),
-                               torch::zeros({}, parameter.options().dtype(torch::kFloat))});
+      const torch::Tensor master =
+          options.master_weights && is_16_bit(parameter) ? parameter.detach().to(torch::kFloat) : torch::Tensor();
+      const torch::Tensor& updated = master.defined() ? master : parameter;
+      bucket->slots.push_back({name, parameter, torch::zeros_like(updated), torch::zeros_like(updated),
+                               torch::zeros({}, parameter.options().dtype(torch::kFloat)), master});
     }
   }
+  skipped_ = torch::zeros({}, buckets_.empty() ? torch::kCPU : buckets_.front().slots.front().parameter.device());
 }
 
 void Optimizer::set_lr_factor(double factor) {
@@ -47,49 +58,75 @@ std::vector<torch::Tensor> Optimizer::gradients() const {
 torch::Tensor Optimizer::clip_grad_norm() {
   const torch::NoGradGuard no_grad;
   const std::vector<torch::Tensor> grads = gradients();
-  if (grads.empty()) return torch::zeros({});
-  const torch::Tensor norm = torch::linalg_vector_norm(torch::stack(at::_foreach_norm(grads, 2)), 2);
-  if (options_.grad_clip_norm > 0) at::_foreach_mul_(grads, (options_.grad_clip_norm / (norm + 1e-6)).clamp_max(1));
-  return norm;
+  if (grads.empty()) return norm_ = torch::zeros_like(skipped_);
+  // The sum of squares of 16-bit gradients would overflow, or lose most of its digits.
+  const bool widen = std::any_of(grads.begin(), grads.end(), is_16_bit);
+  const std::vector<torch::Tensor> norms =
+      widen ? at::_foreach_norm(grads, 2, torch::kFloat) : at::_foreach_norm(grads, 2);
+  norm_ = torch::linalg_vector_norm(torch::stack(norms), 2);
+  if (options_.grad_clip_norm > 0) at::_foreach_mul_(grads, (options_.grad_clip_norm / (norm_ + 1e-6)).clamp_max(1));
+  return norm_;
 }
 
-void Optimizer::step() {
-  const torch::NoGradGuard no_grad;
-  const OptimizerOptions& o = options_;
-  for (const Bucket& bucket : buckets_) {
-    std::vector<torch::Tensor> parameters, grads, exp_avgs, exp_avg_sqs, steps;
-    for (const Slot& slot : bucket.slots) {
-      const torch::Tensor& grad = slot.parameter.grad();
-      if (!grad.defined()) continue;
-      // The kernels walk memory, not indices.
-      TORCH_CHECK(
-          grad.strides() == slot.parameter.strides() || (grad.is_contiguous() && slot.parameter.is_contiguous()),
-          "gradient of ", slot.name, " is laid out unlike its parameter");
-      parameters.push_back(slot.parameter);
-      grads.push_back(grad);
-      exp_avgs.push_back(slot.exp_avg);
-      exp_avg_sqs.push_back(slot.exp_avg_sq);
-      steps.push_back(slot.step);
-    }
-    if (parameters.empty()) continue;
-    at::_foreach_add_(steps, 1);
-    const auto update = [&](const auto& lr) {
-      if (o.type == "adam") {
-        at::_fused_adam_(parameters, grads, exp_avgs, exp_avg_sqs, {}, steps, lr, o.beta1, o.beta2, o.weight_decay,
-                         o.eps, false, false);
-      } else {
-        at::_fused_adamw_(parameters, grads, exp_avgs, exp_avg_sqs, {}, steps, lr, o.beta1, o.beta2, o.weight_decay,
-                          o.eps, false, false);
-      }
-    };
-    // On the GPU the rate is read from memory, so that a captured graph sees later changes; the CPU kernel takes it in
-    // full precision.
-    if (bucket.lr_on_device.defined()) {
-      update(bucket.lr_on_device);
-    } else {
-      update(bucket.lr * factor_);
-    }
+// float32 scalar, 1 or 0; undefined when no step is ever left out. The kernels compare with 1, but flags of several
+// ranks may have been added up.
+torch::Tensor Optimizer::to_skip(const torch::Tensor& found_inf) const {
+  torch::Tensor skip;
+  if (found_inf.defined()) skip = found_inf.ne(0);
+  if (options_.skip_non_finite && norm_.defined()) {
+    const torch::Tensor is_bad = norm_.isfinite().logical_not();
+    skip = skip.defined() ? skip.logical_or(is_bad) : is_bad;
   }
+  return skip.defined() ? skip.to(torch::kFloat) : skip;
+}
+
+void Optimizer::step(const torch::Tensor& found_inf) {
+  const torch::NoGradGuard no_grad;
+  const torch::Tensor skip = to_skip(found_inf);
+  if (skip.defined()) skipped_ += skip;
+  for (const Bucket& bucket : buckets_) step(bucket, skip);
+}
+
+void Optimizer::step(const Bucket& bucket, const torch::Tensor& skip) {
+  const OptimizerOptions& o = options_;
+  std::vector<torch::Tensor> parameters, grads, exp_avgs, exp_avg_sqs, steps, rounded;
+  for (const Slot& slot : bucket.slots) {
+    const torch::Tensor& grad = slot.parameter.grad();
+    if (!grad.defined()) continue;
+    // The kernels walk memory, not indices.
+    TORCH_CHECK(grad.strides() == slot.parameter.strides() || (grad.is_contiguous() && slot.parameter.is_contiguous()),
+                "gradient of ", slot.name, " is laid out unlike its parameter");
+    parameters.push_back(slot.master.defined() ? slot.master : slot.parameter);
+    grads.push_back(slot.master.defined() ? grad.to(torch::kFloat) : grad);
+    exp_avgs.push_back(slot.exp_avg);
+    exp_avg_sqs.push_back(slot.exp_avg_sq);
+    steps.push_back(slot.step);
+    if (slot.master.defined()) rounded.push_back(slot.parameter);
+  }
+  if (parameters.empty()) return;
+  if (skip.defined()) {
+    at::_foreach_add_(steps, 1 - skip);
+  } else {
+    at::_foreach_add_(steps, 1);
+  }
+  const auto found_inf = skip.defined() ? std::optional(skip) : std::nullopt;
+  const auto update = [&](const auto& lr) {
+    if (o.type == "adam") {
+      at::_fused_adam_(parameters, grads, exp_avgs, exp_avg_sqs, {}, steps, lr, o.beta1, o.beta2, o.weight_decay, o.eps,
+                       false, false, {}, found_inf);
+    } else {
+      at::_fused_adamw_(parameters, grads, exp_avgs, exp_avg_sqs, {}, steps, lr, o.beta1, o.beta2, o.weight_decay,
+                        o.eps, false, false, {}, found_inf);
+    }
+  };
+  // On the GPU the rate is read from memory, so that a captured graph sees later changes; the CPU kernel takes it in
+  // full precision.
+  if (bucket.lr_on_device.defined()) {
+    update(bucket.lr_on_device);
+  } else {
+    update(bucket.lr * factor_);
+  }
+  if (!rounded.empty()) at::_foreach_copy_(rounded, parameters);  // a bucket has one type: all or none
 }
 
 void Optimizer::zero_grad() {
@@ -105,13 +142,25 @@ TensorMap Optimizer::state() const {
       state[slot.name + ".exp_avg"] = slot.exp_avg;
       state[slot.name + ".exp_avg_sq"] = slot.exp_avg_sq;
       state[slot.name + ".step"] = slot.step;
+      if (slot.master.defined()) state[slot.name + ".master"] = slot.master;
     }
   }
   return state;
 }
 
 void Optimizer::load_state(const TensorMap& state) {
-  copy_by_name(state, this->state(), "the optimizer's state does not fit the policy");
+  TensorMap stored = state, own = this->state();
+  for (const Bucket& bucket : buckets_) {
+    for (const Slot& slot : bucket.slots) {
+      const std::string name = slot.name + ".master";
+      if (slot.master.defined() && !stored.contains(name)) {
+        stored[name] = slot.parameter.detach();
+      } else if (!slot.master.defined() && stored.contains(name)) {
+        own[name] = slot.parameter.detach();
+      }
+    }
+  }
+  copy_by_name(stored, own, "the optimizer's state does not fit the policy");
 }
 
 }  // namespace vla

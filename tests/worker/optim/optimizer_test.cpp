@@ -118,16 +118,108 @@ TEST(Optimizer, LeavesParametersWithoutGradientAlone) {
 }
 
 TEST(Optimizer, MayMixDtypesInAGroup) {
-  const torch::Tensor half = torch::ones({4}, torch::kBFloat16).requires_grad_(),
-                      full = torch::ones({4}).requires_grad_();
-  Optimizer optimizer({{"all", 0, {{"half", half}, {"full", full}}}}, options_of("adamw", 1));
-  half.mutable_grad() = torch::ones_like(half);
-  full.mutable_grad() = torch::ones_like(full);
-  EXPECT_NEAR(optimizer.clip_grad_norm().item<double>(), std::sqrt(8), 1e-2);
-  optimizer.step();
-  EXPECT_LT(full[0].item<float>(), 1);
-  EXPECT_LT(half[0].item<float>(), 1);
-  EXPECT_EQ(optimizer.state().at("half.exp_avg").scalar_type(), torch::kBFloat16);
+  for (const bool master_weights : {false, true}) {
+    const torch::Tensor half = torch::ones({4}, torch::kBFloat16).requires_grad_(),
+                        full = torch::ones({4}).requires_grad_();
+    OptimizerOptions options = options_of("adamw", 1);
+    options.master_weights = master_weights;
+    Optimizer optimizer({{"all", 0, {{"half", half}, {"full", full}}}}, options);
+    half.mutable_grad() = torch::ones_like(half);
+    full.mutable_grad() = torch::ones_like(full);
+    EXPECT_NEAR(optimizer.clip_grad_norm().item<double>(), std::sqrt(8), 1e-6);
+    optimizer.step();
+    EXPECT_LT(full[0].item<float>(), 1);
+    EXPECT_LT(half[0].item<float>(), 1);
+    EXPECT_EQ(optimizer.state().at("half.exp_avg").scalar_type(), master_weights ? torch::kFloat : torch::kBFloat16);
+    EXPECT_EQ(optimizer.state().contains("half.master"), master_weights);
+    EXPECT_FALSE(optimizer.state().contains("full.master"));
+  }
+}
+
+TEST(Optimizer, TakesTheNormOfLargeHalfPrecisionGradients) {
+  const torch::Tensor half = torch::ones({100}, torch::kHalf).requires_grad_();
+  Optimizer optimizer({{"all", 0, {{"half", half}}}}, options_of("adamw", 1));
+  half.mutable_grad() = torch::full_like(half, 20000);
+  EXPECT_NEAR(optimizer.clip_grad_norm().item<double>(), 200000, 0.1);
+  EXPECT_NEAR(half.grad()[0].item<double>(), 0.1, 1e-4);
+}
+
+// Where 200 steps of 0.001 from 1 towards 0.9 end.
+double minimum_of_quadratic(at::ScalarType type, bool master_weights) {
+  const torch::Tensor x = torch::ones({8}, type).requires_grad_();
+  OptimizerOptions options{.lr = 1e-3, .grad_clip_norm = 0, .master_weights = master_weights};
+  Optimizer optimizer({{"all", 0, {{"x", x}}}}, options);
+  for (int step = 0; step < 200; ++step) {
+    optimizer.zero_grad();
+    (x - 0.9).square().sum().backward();
+    optimizer.step();
+  }
+  return x[0].item<double>();
+}
+
+TEST(Optimizer, MasterWeightsMakeBfloat16ConvergeLikeFloat32) {
+  const double full = minimum_of_quadratic(torch::kFloat, true);
+  EXPECT_NEAR(full, 0.9, 5e-3);
+  EXPECT_NEAR(minimum_of_quadratic(torch::kBFloat16, true), full, 5e-3);
+  EXPECT_EQ(minimum_of_quadratic(torch::kBFloat16, false), 1);  // 0.001 is less than half a step of bfloat16 there
+}
+
+TEST(Optimizer, StateWithAndWithoutMasterWeightsContinuesInTheOther) {
+  const Model half{torch::kBFloat16}, full{torch::kFloat}, again{torch::kBFloat16};
+  Optimizer with(half.groups(), options_of("adamw", 3)), without(full.groups(), options_of("adamw", 3));
+  train(half, with, 0);
+  without.load_state(with.state());
+  const auto state = with.state();
+  for (const auto& [name, parameter] : full.parameters)
+    EXPECT_TRUE(torch::equal(parameter, state.at(name + ".master")));
+  Optimizer back(again.groups(), options_of("adamw", 3));
+  {
+    const torch::NoGradGuard no_grad;
+    again.parameters[0].second.fill_(3);  // as loading weights does
+  }
+  back.load_state(without.state());
+  EXPECT_EQ(back.state().at("a.master")[0][0].item<double>(), 3);
+  EXPECT_EQ(back.state().at("a.step").item<double>(), 1);
+}
+
+TEST(Optimizer, ASkippedStepChangesNothingBitForBit) {
+  const std::pair<at::Device, at::ScalarType> kinds[] = {{torch::kCPU, torch::kFloat},
+                                                         {torch::kCPU, torch::kBFloat16},
+                                                         {{torch::kCUDA, 0}, torch::kFloat},
+                                                         {{torch::kCUDA, 0}, torch::kBFloat16}};
+  for (const auto& [device, type] : kinds) {
+    if (device.is_cuda() && !torch::cuda::is_available()) continue;
+    for (const bool by_norm : {true, false}) {
+      const Model model{torch::device(device).dtype(type)};
+      OptimizerOptions options = options_of("adamw", 3);
+      options.skip_non_finite = by_norm;
+      Optimizer optimizer(model.groups(), options);
+      train(model, optimizer, 0);
+      TensorMap before;
+      for (const auto& [name, tensor] : optimizer.state()) before[name] = tensor.clone();
+      for (const auto& [name, parameter] : model.parameters) before[name] = parameter.detach().clone();
+
+      const auto step = [&](int number, double poison) {
+        model.set_gradients(number);
+        model.parameters[1].second.mutable_grad().view(-1)[2] += poison;
+        optimizer.clip_grad_norm();
+        optimizer.step(by_norm ? torch::Tensor()
+                               : torch::full({}, poison != 0, torch::device(device).dtype(torch::kFloat)));
+      };
+      step(1, NAN);
+      step(2, INFINITY);
+      for (const auto& [name, tensor] : optimizer.state()) EXPECT_TRUE(torch::equal(tensor, before.at(name))) << name;
+      for (const auto& [name, parameter] : model.parameters)
+        EXPECT_TRUE(torch::equal(parameter, before.at(name))) << name;
+      EXPECT_EQ(optimizer.skipped_steps().item<double>(), 2);
+
+      step(3, 0);
+      EXPECT_EQ(optimizer.state().at("b.step").item<double>(), 2);
+      EXPECT_FALSE(torch::equal(model.parameters[1].second, before.at("b")));
+      EXPECT_TRUE(model.parameters[1].second.isfinite().all().item<bool>());
+      EXPECT_EQ(optimizer.skipped_steps().item<double>(), 2);
+    }
+  }
 }
 
 TEST(Optimizer, OnCudaEqualsTheCpuAlsoWhenReplayedFromAGraphWithNewRates) {
@@ -155,6 +247,34 @@ TEST(Optimizer, OnCudaEqualsTheCpuAlsoWhenReplayedFromAGraphWithNewRates) {
     EXPECT_LE((eager.parameters[i].second.cpu() - expected).abs().max().item<double>(), 1e-6)
         << cpu.parameters[i].first;
     EXPECT_TRUE(torch::equal(replayed.parameters[i].second, eager.parameters[i].second)) << cpu.parameters[i].first;
+  }
+}
+
+TEST(Optimizer, AGraphLeavesOutUpdatesByWhatTheGradientsAreWhenItIsReplayed) {
+  if (!torch::cuda::is_available()) GTEST_SKIP() << "no CUDA device";
+  const c10::cuda::CUDAStreamGuard stream(c10::cuda::getStreamFromPool());
+  for (const auto type : {torch::kFloat, torch::kBFloat16}) {
+    const Model model{torch::device(torch::kCUDA).dtype(type)};
+    OptimizerOptions options = options_of("adamw", 3);
+    options.skip_non_finite = true;
+    Optimizer optimizer(model.groups(), options);
+    train(model, optimizer, 0);
+    at::cuda::CUDAGraph graph;
+    model.set_gradients(1);
+    graph.capture_begin();
+    optimizer.clip_grad_norm();
+    optimizer.step();
+    graph.capture_end();
+    const torch::Tensor& parameter = model.parameters[0].second;
+    for (const bool is_bad : {true, false, true}) {
+      model.set_gradients(1);
+      if (is_bad) model.parameters[2].second.mutable_grad().fill_(NAN);
+      const torch::Tensor before = parameter.detach().clone();
+      graph.replay();
+      EXPECT_EQ(torch::equal(parameter, before), is_bad);
+    }
+    EXPECT_EQ(optimizer.skipped_steps().item<double>(), 2);
+    EXPECT_EQ(optimizer.state().at("a.step").item<double>(), 2);
   }
 }
 
