@@ -10,8 +10,10 @@
 #include "common/log.hpp"
 #include "common/option_text.hpp"
 #include "common/registry.hpp"
+#include "worker/checkpoint/fingerprint.hpp"
 #include "worker/checkpoint/lerobot_format.hpp"
-#include "worker/checkpoint/retention.hpp"
+#include "worker/checkpoint/resume_check.hpp"
+#include "worker/checkpoint/weights.hpp"
 
 namespace vla {
 namespace {
@@ -23,7 +25,7 @@ std::shared_ptr<Policy> make_policy(const TrainingJob& job, const PolicyFeatures
   torch::manual_seed(static_cast<uint64_t>(job.config.training.seed));
   const auto& entry = cxxrun::find_in_registry(policy_registry(), job.config.policy.type, "policy.type");
   auto policy = entry.make(job.policy, features);
-  if (!job.config.policy.path.empty() && !job.resume) load_pretrained_weights(find_pretrained_model(job.config.policy.path), *policy);
+  if (!job.config.policy.path.empty() && !job.resume) load_weights(job.config.policy.path, *policy);
   policy->to(device, scalar_type(job.config.training.dtype));
   return policy;
 }
@@ -70,7 +72,7 @@ Trainer::Trainer(const TrainingJob& job, const cxxrun::World& world, ShutdownWat
   schedule_.emplace(job.config.scheduler, job.config.optimizer.lr, schedule_steps_);
   loader_ = make_loader(data_.training, sampler_, step_, total_steps_, batch_.accumulation);
   if (world_.is_main() && !job.config.dry_run) {
-    checkpoints_.emplace(CheckpointWriter::Options{.output_dir = job.output_dir, .keep = options_.keep_checkpoints});
+    checkpoints_.emplace(CheckpointWriter::Options{.output_dir = job.output_dir, .retention = {.keep = options_.keep_checkpoints}});
     loggers_ = make_loggers({"console", "jsonl"}, {.output_dir = job.output_dir, .first_step = step_});
   }
 }
@@ -113,7 +115,7 @@ int Trainer::run() {
     if (due(options_.log_freq)) log_step();
     if (due(options_.save_freq)) save();
   }
-  if (checkpoints_) checkpoints_->wait();
+  if (checkpoints_ && !checkpoints_->wait()) return 1;
   return 0;
 }
 
@@ -179,40 +181,37 @@ void Trainer::validate() {
   window_.exclude(std::chrono::steady_clock::now() - start);
 }
 
+TrainingState Trainer::state() const {
+  return {.step = step_,
+          .consumed_samples = sampler_.consumed_samples(step_),
+          .seed = options_.seed,
+          .global_batch = batch_.effective,
+          .world_size = world_.size(),
+          .schedule_steps = schedule_steps_,
+          .config_hash = fingerprint(cxxrun::dump_yaml(job_.table)),
+          .data_fingerprint = data_fingerprint(*data_.training)};
+}
+
 void Trainer::save() {
   if (!checkpoints_ || saved_step_ == step_) return;
   saved_step_ = step_;
   CheckpointFiles files;
   add_pretrained_model(files, job_.config.policy.type, *policy_, stats_, options_as_json(job_.table));
-  const std::string config = cxxrun::dump_yaml(job_.table);
-  add_training_state(files,
-                     {.step = step_,
-                      .consumed_samples = sampler_.consumed_samples(step_),
-                      .seed = options_.seed,
-                      .global_batch = batch_.effective,
-                      .world_size = world_.size(),
-                      .schedule_steps = schedule_steps_,
-                      .config_hash = fingerprint(config)},
-                     optimizer_.state());
-  files.texts["training_state/config.yaml"] = config;
-  checkpoints_->save(step_, std::move(files));
+  add_optimizer_state(files, optimizer_.state());
+  files.texts["training_state/config.yaml"] = cxxrun::dump_yaml(job_.table);
+  checkpoints_->save(state(), std::move(files));
   cxxrun::log_info("step {}/{} | checkpoint {}", step_, total_steps_, (job_.output_dir / "checkpoints" / checkpoint_name(step_)).string());
 }
 
 void Trainer::resume(const std::filesystem::path& checkpoint) {
-  const TrainingState state = read_training_state(checkpoint);
-  // The order of the samples is a function of these; with others the run would silently see other data.
-  if (state.seed != options_.seed || state.global_batch != batch_.effective) {
-    throw cxxrun::UsageError("{} was trained with training.seed={} and {} samples per step, now they are {} and {}: the order of the samples "
-                             "would differ; keep them, or start anew from its weights with --policy.path={}",
-                             checkpoint.string(), state.seed, state.global_batch, options_.seed, batch_.effective, checkpoint.string());
-  }
-  load_pretrained_weights(find_pretrained_model(checkpoint), *policy_);
-  optimizer_.load_state(read_optimizer_state(checkpoint));
-  step_ = saved_step_ = state.step;
-  schedule_steps_ = state.schedule_steps;
+  const TrainingState stored = read_training_state(checkpoint);
+  check_resume(checkpoint, stored, state(), job_.table).require(checkpoint, /*resume_changed=*/false);
+  load_weights(find_pretrained_model(checkpoint), *policy_);
+  optimizer_.load_state(read_optimizer_state(checkpoint, *policy_));
+  step_ = saved_step_ = stored.step;
+  if (stored.schedule_steps > 0) schedule_steps_ = stored.schedule_steps;
   cxxrun::log_info("continuing from {} after step {} of {} (saved by {} ranks, now {})", checkpoint.string(), step_, total_steps_,
-                   state.world_size, world_.size());
+                   stored.world_size, world_.size());
 }
 
 std::unique_ptr<data::Loader> Trainer::make_loader(std::shared_ptr<const data::Dataset> dataset, const data::Sampler& sampler, int64_t first_step,

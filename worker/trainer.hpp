@@ -50,6 +50,7 @@ class Trainer {
   void log_step();
   void validate();
   void save();
+  TrainingState state() const;
   void resume(const std::filesystem::path& checkpoint);
   std::unique_ptr<data::Loader> make_loader(std::shared_ptr<const data::Dataset> dataset, const data::Sampler& sampler, int64_t first_step,
                                             int64_t last_step, int64_t accumulation) const;

@@ -2,38 +2,18 @@
 
 #include <fcntl.h>
 #include <stdio.h>
-#include <sys/statvfs.h>
 
-#include <nlohmann/json.hpp>
+#include <chrono>
 
 #include "common/atomic_file.hpp"
 #include "common/error.hpp"
 #include "common/log.hpp"
-#include "worker/checkpoint/retention.hpp"
 
 namespace vla {
 namespace {
 
 namespace fs = std::filesystem;
 using cxxrun::Error;
-using cxxrun::UsageError;
-
-constexpr int kFormatVersion = 1;
-constexpr char kStateFile[] = "training_state/training_state.json";
-constexpr char kOptimizerFile[] = "training_state/optimizer.safetensors";
-constexpr char kWeightsFile[] = "pretrained_model/model.safetensors";
-
-bool is_checkpoint(const fs::path& path) { return fs::exists(path / kStateFile) && fs::exists(path / kWeightsFile); }
-
-// The checkpoint that `last` names. Where the link is missing or broken, the newest one.
-std::optional<fs::path> last_checkpoint(const fs::path& checkpoints) {
-  if (is_checkpoint(checkpoints / "last")) return fs::canonical(checkpoints / "last");
-  const auto steps = list_checkpoints(checkpoints);
-  for (auto step = steps.rbegin(); step != steps.rend(); ++step) {
-    if (is_checkpoint(checkpoints / checkpoint_name(*step))) return fs::canonical(checkpoints / checkpoint_name(*step));
-  }
-  return std::nullopt;
-}
 
 // Puts `from` in the place of `to`, which may be a folder with contents; what was there is then at `from`.
 void exchange_or_rename(const fs::path& from, const fs::path& to) {
@@ -46,117 +26,60 @@ void exchange_or_rename(const fs::path& from, const fs::path& to) {
 }
 
 void replace_link(const fs::path& link, const std::string& target) {
-  const fs::path temporary = link.parent_path() / leftover_name("last");
+  const fs::path temporary = link.parent_path() / leftover_name(link.filename());
   fs::remove(temporary);
   fs::create_symlink(target, temporary);
   fs::rename(temporary, link);
 }
 
-std::string free_space(const fs::path& folder) {
-  struct statvfs status {};
-  if (::statvfs(folder.c_str(), &status) != 0) return "unknown";
-  return fmt::format("{} MiB", status.f_bavail * status.f_frsize >> 20);
-}
-
 }  // namespace
 
-std::string fingerprint(std::string_view text) {
-  uint64_t hash = 0xcbf29ce484222325;
-  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
-  return fmt::format("{:016x}", hash);
-}
-
-void add_training_state(CheckpointFiles& files, const TrainingState& state, const TensorMap& optimizer) {
-  const nlohmann::ordered_json object = {
-      {"format_version", kFormatVersion},           {"step", state.step},
-      {"consumed_samples", state.consumed_samples}, {"seed", state.seed},
-      {"global_batch", state.global_batch},         {"world_size", state.world_size},
-      {"schedule_steps", state.schedule_steps},     {"config_hash", state.config_hash}};
-  files.texts[kStateFile] = object.dump(2);
-  files.tensors[kOptimizerFile] = optimizer;
-}
-
-TrainingState read_training_state(const fs::path& checkpoint) {
-  const fs::path path = checkpoint / kStateFile;
-  try {
-    const auto object = nlohmann::json::parse(cxxrun::read_file(path));
-    const int version = object.at("format_version");
-    if (version > kFormatVersion) {
-      throw Error("{} has format {}, this program reads formats up to {}: use a newer vla_worker", path.string(),
-                  version, kFormatVersion);
-    }
-    TrainingState state{.step = object.at("step"),
-                        .consumed_samples = object.at("consumed_samples"),
-                        .seed = object.at("seed"),
-                        .global_batch = object.at("global_batch"),
-                        .world_size = object.at("world_size"),
-                        .schedule_steps = object.at("schedule_steps"),
-                        .config_hash = object.at("config_hash")};
-    if (state.step < 0 || state.global_batch <= 0) {
-      throw Error("{}: step {} or global_batch {} is impossible", path.string(), state.step, state.global_batch);
-    }
-    return state;
-  } catch (const nlohmann::json::exception& e) {
-    throw Error("{} is not a training state: {}", path.string(), e.what());
-  }
-}
-
-TensorMap read_optimizer_state(const fs::path& checkpoint) { return load_safetensors(checkpoint / kOptimizerFile); }
-
-std::optional<fs::path> find_checkpoint(const std::string& resume, const fs::path& output_dir) {
-  if (resume.empty() || resume == "false") return std::nullopt;
-  if (resume == "true" || resume == "auto") {
-    auto found = last_checkpoint(output_dir / "checkpoints");
-    if (!found && resume == "true") {
-      throw UsageError(
-          "--resume=true found no checkpoint in {}: check --output_dir, or use --resume=auto to start anew where there "
-          "is none",
-          (output_dir / "checkpoints").string());
-    }
-    return found;
-  }
-  fs::path path = fs::absolute(resume);
-  if (!path.has_filename()) path = path.parent_path();  // a slash at the end
-  for (const fs::path& candidate : {path, path.parent_path(), path.parent_path().parent_path()}) {
-    if (is_checkpoint(candidate)) return fs::canonical(candidate);
-  }
-  for (const fs::path& folder : {path, path / "checkpoints"}) {
-    if (auto found = last_checkpoint(folder)) return found;
-  }
-  throw UsageError("--resume={}: neither a checkpoint (a folder with {} and {}) nor a folder of checkpoints", resume,
-                   kStateFile, kWeightsFile);
-}
-
 CheckpointWriter::CheckpointWriter(Options options)
-    : options_(std::move(options)), checkpoints_(options_.output_dir / "checkpoints") {
-  fs::create_directories(checkpoints_);
+    : options_(std::move(options)), checkpoints_(options_.output_dir / "checkpoints"), best_(options_.best), saved_best_(options_.best) {
+  std::error_code failed;
+  fs::create_directories(checkpoints_, failed);
+  if (failed) throw Error("cannot make the folder of checkpoints {}: {}; choose another --output_dir", checkpoints_.string(), failed.message());
 }
 
-CheckpointWriter::~CheckpointWriter() {
-  try {
-    wait();
-  } catch (const std::exception& e) {
-    cxxrun::log_error("{}", e.what());
-  }
-}
+CheckpointWriter::~CheckpointWriter() { wait(); }
 
-void CheckpointWriter::save(int64_t step, CheckpointFiles files) {
+void CheckpointWriter::save(TrainingState state, CheckpointFiles files, std::optional<double> validation_loss) {
+  const auto start = std::chrono::steady_clock::now();
+  const bool must_wait = is_writing_;
   wait();
-  copy_tensors_to_host(files);
+  if (must_wait && !std::exchange(warned_of_waiting_, true)) {
+    const std::chrono::duration<double> waited = std::chrono::steady_clock::now() - start;
+    cxxrun::log_warning("training waited {:.1f} s for the checkpoint before to be written: save less often (training.save_freq) or to a "
+                        "faster disk; this is said once",
+                        waited.count());
+  }
+  if (validation_loss && (!best_ || *validation_loss < best_->loss)) best_ = {state.step, *validation_loss};
+  state.best = best_;
+  const int64_t step = state.step;
+  add_training_state(files, state);
+  snapshot_.take(files);
+  is_writing_ = true;
   thread_ = std::jthread([this, step, files = std::move(files)] {
     try {
+      snapshot_.wait();
       write(step, files);
+      is_writing_ok_ = true;
     } catch (const std::exception& e) {
-      error_ = std::make_exception_ptr(
-          Error("checkpoint {} was not saved, earlier ones are untouched: {} ({} free in {})", checkpoint_name(step),
-                e.what(), free_space(checkpoints_), checkpoints_.string()));
+      is_writing_ok_ = false;
+      cxxrun::log_error("checkpoint {} was not saved, earlier ones are untouched and training goes on: {} ({} free in {})",
+                        checkpoint_name(step), e.what(), free_space(checkpoints_), checkpoints_.string());
     }
+    is_writing_ = false;
   });
 }
 
-void CheckpointWriter::wait() {
-  if (thread_.joinable()) thread_.join();
-  if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
+bool CheckpointWriter::wait() {
+  if (!thread_.joinable()) return is_writing_ok_;
+  thread_.join();
+  if (!is_writing_ok_) ++failures_;
+  // What was not saved cannot be the best checkpoint.
+  (is_writing_ok_ ? saved_best_ : best_) = is_writing_ok_ ? best_ : saved_best_;
+  return is_writing_ok_;
 }
 
 void CheckpointWriter::write(int64_t step, const CheckpointFiles& files) {
@@ -164,6 +87,7 @@ void CheckpointWriter::write(int64_t step, const CheckpointFiles& files) {
   const fs::path temporary = checkpoints_ / leftover_name(name + ".saving");
   remove_leftovers(checkpoints_);
   options_.after_each_operation();
+  require_free_space(checkpoints_, files.bytes());
   try {
     fs::create_directory(temporary);
     write_files(temporary, files, options_.after_each_operation);
@@ -175,11 +99,11 @@ void CheckpointWriter::write(int64_t step, const CheckpointFiles& files) {
   }
   cxxrun::sync_directory(checkpoints_);
   options_.after_each_operation();
-  replace_link(checkpoints_ / "last", name);
-  cxxrun::sync_directory(checkpoints_);
-  options_.after_each_operation();
+  replace_links(step);
+  std::vector<int64_t> protected_steps{step};
+  if (best_) protected_steps.push_back(best_->step);
   try {
-    for (const int64_t old : plan_removal(list_checkpoints(checkpoints_), options_.keep, step)) {
+    for (const int64_t old : plan_removal(list_checkpoints(checkpoints_), options_.retention, protected_steps)) {
       remove_checkpoint(checkpoints_, old);
       options_.after_each_operation();
     }
@@ -187,6 +111,17 @@ void CheckpointWriter::write(int64_t step, const CheckpointFiles& files) {
   } catch (const fs::filesystem_error& e) {
     cxxrun::log_warning("old checkpoints could not be removed: {}", e.what());
   }
+}
+
+void CheckpointWriter::replace_links(int64_t step) {
+  replace_link(checkpoints_ / "last", checkpoint_name(step));
+  cxxrun::sync_directory(checkpoints_);
+  options_.after_each_operation();
+  // A run that continues in another folder has no best checkpoint there yet.
+  if (!best_ || !fs::exists(checkpoints_ / checkpoint_name(best_->step))) return;
+  replace_link(checkpoints_ / "best", checkpoint_name(best_->step));
+  cxxrun::sync_directory(checkpoints_);
+  options_.after_each_operation();
 }
 
 }  // namespace vla

@@ -1,41 +1,135 @@
 #include "worker/checkpoint/checkpoint_files.hpp"
 
+#include <sys/statvfs.h>
+
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/torch.h>
 
 #include "common/atomic_file.hpp"
+#include "common/error.hpp"
+#include "worker/checkpoint/json_file.hpp"
+#include "worker/checkpoint/safetensors_header.hpp"
 
 namespace vla {
 
-void copy_tensors_to_host(CheckpointFiles& files) {
-  const torch::NoGradGuard no_grad;
-  bool any_cuda = false;
-  for (auto& [path, tensors] : files.tensors) {
-    for (auto& [name, tensor] : tensors) {
-      // Into page-locked memory, so that the copies overlap and one wait at the end is enough.
-      any_cuda = any_cuda || tensor.is_cuda();
-      const torch::Tensor host =
-          torch::empty(tensor.sizes(), tensor.options().device(torch::kCPU).pinned_memory(tensor.is_cuda()));
-      tensor = host.copy_(tensor, /*non_blocking=*/true);
-    }
+namespace fs = std::filesystem;
+
+int64_t CheckpointFiles::bytes() const {
+  size_t total = 0;
+  for (const auto& [path, text] : texts) total += text.size();
+  for (const auto& [path, map] : tensors) {
+    for (const auto& [name, tensor] : map) total += tensor.nbytes();
   }
-  if (any_cuda) torch::cuda::synchronize();
+  return static_cast<int64_t>(total);
 }
 
-void write_files(const std::filesystem::path& folder, const CheckpointFiles& files,
-                 const std::function<void()>& after_each) {
-  const auto prepare = [&](const std::string& name) {
-    std::filesystem::create_directories((folder / name).parent_path());
-    return folder / name;
+void HostSnapshot::take(CheckpointFiles& files) {
+  const torch::NoGradGuard no_grad;
+  std::optional<torch::Device> gpu;
+  std::map<std::pair<std::string, std::string>, at::Tensor> used;
+  for (auto& [path, tensors] : files.tensors) {
+    for (auto& [name, tensor] : tensors) {
+      at::Tensor& host = used[{path, name}];
+      const auto before = memory_.find({path, name});
+      if (before != memory_.end() && before->second.sizes() == tensor.sizes() && before->second.scalar_type() == tensor.scalar_type()) {
+        host = before->second;
+      } else {
+        const auto options = torch::dtype(tensor.scalar_type()).pinned_memory(tensor.is_cuda());
+        host = torch::empty(tensor.sizes(), options);
+      }
+      if (tensor.is_cuda()) gpu = tensor.device();
+      host.copy_(tensor, /*non_blocking=*/true);
+      tensor = host;
+    }
+  }
+  memory_ = std::move(used);
+  copied_.reset();
+  if (!gpu) return;
+  copied_.emplace(gpu->type());
+  copied_->record(c10::impl::VirtualGuardImpl(gpu->type()).getStream(*gpu));
+}
+
+void HostSnapshot::wait() const {
+  if (copied_) copied_->synchronize();
+}
+
+namespace {
+
+std::optional<int64_t> free_bytes(const fs::path& folder) {
+  struct statvfs status {};
+  if (::statvfs(folder.c_str(), &status) != 0) return std::nullopt;
+  return static_cast<int64_t>(status.f_bavail * status.f_frsize);
+}
+
+}  // namespace
+
+void require_free_space(const fs::path& folder, int64_t bytes) {
+  const int64_t needed = bytes + bytes / 20;
+  const auto available = free_bytes(folder);
+  if (available && *available < needed) throw cxxrun::Error("it needs {} MiB", (needed >> 20) + 1);
+}
+
+std::string free_space(const fs::path& folder) {
+  const auto bytes = free_bytes(folder);
+  return bytes ? fmt::format("{} MiB", *bytes >> 20) : "unknown";
+}
+
+void write_files(const fs::path& folder, const CheckpointFiles& files, const std::function<void()>& after_each) {
+  nlohmann::json sizes = nlohmann::json::object();
+  const auto write = [&](const std::string& name, const auto& write_to) {
+    fs::create_directories((folder / name).parent_path());
+    write_to(folder / name);
+    sizes[name] = fs::file_size(folder / name);
+    after_each();
   };
   for (const auto& [name, tensors] : files.tensors) {
-    save_safetensors(prepare(name), tensors);
-    after_each();
+    write(name, [&map = tensors](const fs::path& path) { save_safetensors(path, map); });
   }
   for (const auto& [name, text] : files.texts) {
-    cxxrun::write_file_atomically(prepare(name), text);
-    after_each();
+    write(name, [&string = text](const fs::path& path) { cxxrun::write_file_atomically(path, string); });
   }
+  const std::string manifest = sizes.dump(1);
+  write(kManifestFile, [&](const fs::path& path) { cxxrun::write_file_atomically(path, manifest); });
   cxxrun::sync_directory(folder);
+}
+
+namespace {
+
+void require_sizes(const fs::path& checkpoint) {
+  const auto sizes = read_json_object(checkpoint / kManifestFile);
+  for (const auto& [name, size] : sizes.items()) {
+    std::error_code failed;
+    const uintmax_t actual = fs::file_size(checkpoint / name, failed);
+    if (failed) throw cxxrun::Error("{} is missing", (checkpoint / name).string());
+    if (size != actual) throw cxxrun::Error("{} is incomplete: {} of {} bytes", (checkpoint / name).string(), actual, size.dump());
+  }
+}
+
+void require_readable(const fs::path& folder) {
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
+    if (entry.path().extension() == ".safetensors") SafetensorsFile{entry.path()};
+    // Lists too: LeRobot's groups of the optimizer.
+    if (entry.path().extension() == ".json") read_json_file(entry.path());
+  }
+}
+
+}  // namespace
+
+std::optional<std::string> checkpoint_problem(const fs::path& checkpoint) {
+  try {
+    if (!fs::is_directory(checkpoint)) throw cxxrun::Error("{} is no folder", checkpoint.string());
+    const bool by_lerobot = fs::exists(checkpoint / "training_state/training_step.json");
+    const char* state = by_lerobot ? "training_state/training_step.json" : "training_state/training_state.json";
+    for (const char* name : {"pretrained_model/config.json", "pretrained_model/model.safetensors", state,
+                             by_lerobot ? "training_state/optimizer_state.safetensors" : "training_state/optimizer.safetensors"}) {
+      if (!fs::exists(checkpoint / name)) throw cxxrun::Error("{} is missing", (checkpoint / name).string());
+    }
+    if (fs::exists(checkpoint / kManifestFile)) require_sizes(checkpoint);
+    for (const char* folder : {"pretrained_model", "training_state"}) require_readable(checkpoint / folder);
+    return std::nullopt;
+  } catch (const std::exception& e) {
+    return e.what();
+  }
 }
 
 }  // namespace vla

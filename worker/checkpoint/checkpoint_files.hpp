@@ -4,7 +4,11 @@
 
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
+#include <utility>
+
+#include <c10/core/Event.h>
 
 #include "worker/checkpoint/safetensors.hpp"
 
@@ -13,14 +17,39 @@ namespace vla {
 struct CheckpointFiles {
   std::map<std::string, std::string> texts;
   std::map<std::string, TensorMap> tensors;
+
+  int64_t bytes() const;
 };
 
-// Replaces every tensor by a copy on the CPU that later training steps do not touch. Waits for the GPU once.
-void copy_tensors_to_host(CheckpointFiles& files);
+// Copies of tensors on the host that later training steps do not touch. The memory, page-locked for tensors of a GPU, is kept for the
+// next snapshot. take() only queues the copies on the current stream; the GPU goes on with them in order.
+class HostSnapshot {
+ public:
+  // Replaces every tensor of `files` by its copy. The copies of the snapshot before must be out of use.
+  void take(CheckpointFiles& files);
+  // Until the copies have arrived; on any thread.
+  void wait() const;
 
-// Writes all files into an existing folder, creating its sub-folders, and syncs them. `after_each` is called after
+ private:
+  std::map<std::pair<std::string, std::string>, at::Tensor> memory_;  // by file and name
+  std::optional<c10::Event> copied_;
+};
+
+// Writes all files into an existing folder, creating its sub-folders, and kManifestFile, and syncs them. `after_each` is called after
 // every file.
 void write_files(const std::filesystem::path& folder, const CheckpointFiles& files,
                  const std::function<void()>& after_each);
+
+// Error when the file system of `folder` has less room than `bytes` and a bit: half a checkpoint on a full disk would take from others
+// what they could still have used.
+void require_free_space(const std::filesystem::path& folder, int64_t bytes);
+std::string free_space(const std::filesystem::path& folder);  // "123 MiB"
+
+// Names and sizes of the other files: written last, it tells a whole checkpoint from one that was copied halfway.
+inline constexpr char kManifestFile[] = "training_state/files.json";
+
+// What keeps a folder from being a complete checkpoint, of ours or LeRobot's: a file that is missing or has another size, a
+// .safetensors file whose header does not fit its size, JSON that cannot be parsed. Tensors are not read. nullopt = complete.
+std::optional<std::string> checkpoint_problem(const std::filesystem::path& checkpoint);
 
 }  // namespace vla

@@ -4,13 +4,12 @@
 
 #include <fmt/ranges.h>
 #include <torch/torch.h>
-#include <nlohmann/json.hpp>
 
-#include "common/atomic_file.hpp"
 #include "common/error.hpp"
 #include "common/log.hpp"
 #include "common/option_parse.hpp"
 #include "common/registry.hpp"
+#include "worker/checkpoint/json_file.hpp"
 #include "worker/policies/normalizer.hpp"
 
 namespace vla {
@@ -18,8 +17,6 @@ namespace {
 
 using cxxrun::Error;
 using json = nlohmann::ordered_json;  // the order of features is the order in which a policy sees them
-
-constexpr char kFolder[] = "pretrained_model/";
 
 struct FeatureTypeRow {
   const char* name;
@@ -85,28 +82,13 @@ json step(const char* registry_name, json config) {
 }
 
 // Adds a pipeline whose step number `index` normalizes with `stats`.
-void add_processor(CheckpointFiles& files, const std::string& name, std::vector<json> steps, size_t index,
-                   const TensorMap& stats) {
+void add_processor(CheckpointFiles& files, const std::string& folder, const std::string& name, std::vector<json> steps,
+                   size_t index, const TensorMap& stats) {
   const std::string state_file =
       fmt::format("{}_step_{}_{}.safetensors", name, index, steps[index]["registry_name"].get<std::string>());
   steps[index]["state_file"] = state_file;
-  files.tensors[kFolder + state_file] = stats;
-  files.texts[kFolder + name + ".json"] = json({{"name", name}, {"steps", steps}}).dump(2);
-}
-
-json read_json(const std::filesystem::path& path) {
-  // Writing a value into a message takes stack by its depth.
-  const auto check = [&](int depth, json::parse_event_t, json&) {
-    if (depth > 16) throw Error("{} is nested too deeply", path.string());
-    return true;
-  };
-  try {
-    json object = json::parse(cxxrun::read_file(path), check);
-    if (!object.is_object()) throw Error("{} is not a JSON object", path.string());
-    return object;
-  } catch (const json::exception& e) {
-    throw Error("{} is not valid: {}", path.string(), e.what());
-  }
+  files.tensors[folder + state_file] = stats;
+  files.texts[folder + name + ".json"] = json({{"name", name}, {"steps", steps}}).dump(2);
 }
 
 std::vector<PolicyFeature> read_features(const json& config, const char* key, const std::string& path) {
@@ -166,7 +148,9 @@ TensorMap state_dict(const Policy& policy) {
 std::string options_as_json(const cxxrun::OptionTable& table) { return as_json(table).dump(4); }
 
 void add_pretrained_model(CheckpointFiles& files, const std::string& type, const Policy& policy,
-                          const data::DatasetStats& stats, const std::string& train_config) {
+                          const data::DatasetStats& stats, const std::string& train_config, const std::string& folder,
+                          const TensorMap& weights) {
+  const std::string place = folder + "/";
   const PolicyFeatures& features = policy.features();
   const json inputs = features_as_json(features.inputs), outputs = features_as_json(features.outputs);
   const auto parameters = policy.parameters();
@@ -177,9 +161,13 @@ void add_pretrained_model(CheckpointFiles& files, const std::string& type, const
   const_cast<PolicyOptions&>(policy.options()).describe(table);  // takes addresses to write to; here they are only read
   config.update(as_json(table));
   config.update(extra_keys(type));
-  files.texts[std::string(kFolder) + "config.json"] = config.dump(4);
-  files.texts[std::string(kFolder) + "train_config.json"] = train_config;
-  files.tensors[std::string(kFolder) + "model.safetensors"] = state_dict(policy);
+  files.texts[place + "config.json"] = config.dump(4);
+  files.texts[place + "train_config.json"] = train_config;
+  TensorMap& stored = files.tensors[place + "model.safetensors"] = state_dict(policy);
+  for (const auto& [name, tensor] : weights) {
+    TORCH_CHECK(stored.contains(name), "the policy has no tensor ", name);
+    stored[name] = tensor;
+  }
 
   json norm_map = json::object();
   for (const auto& [feature_type, mode] : policy.options().normalization())
@@ -191,12 +179,12 @@ void add_pretrained_model(CheckpointFiles& files, const std::string& type, const
     return step("device_processor", {{"device", where}, {"float_dtype", nullptr}});
   };
   const TensorMap state = stats_to_tensors(stats);
-  add_processor(files, "policy_preprocessor",
+  add_processor(files, place, "policy_preprocessor",
                 {step("rename_observations_processor", {{"rename_map", json::object()}}),
                  step("to_batch_processor", json::object()), to_device(device),
                  step("normalizer_processor", normalizer(all_features))},
                 3, state);
-  add_processor(files, "policy_postprocessor", {step("unnormalizer_processor", normalizer(outputs)), to_device("cpu")},
+  add_processor(files, place, "policy_postprocessor", {step("unnormalizer_processor", normalizer(outputs)), to_device("cpu")},
                 0, state);
 }
 
@@ -204,13 +192,13 @@ std::filesystem::path find_pretrained_model(const std::filesystem::path& path) {
   for (const char* below : {"", "pretrained_model", "last/pretrained_model", "checkpoints/last/pretrained_model"}) {
     if (std::filesystem::exists(path / below / "config.json")) return path / below;
   }
-  throw cxxrun::UsageError("{} holds no policy: config.json is neither there nor in its pretrained_model/",
+  throw cxxrun::UsageError("{} holds no policy: config.json is neither there nor in its pretrained_model/; weights alone need --policy.type=NAME",
                            path.string());
 }
 
 PretrainedConfig read_pretrained_config(const std::filesystem::path& pretrained_model) {
   const std::string path = (pretrained_model / "config.json").string();
-  const json config = read_json(path);
+  const json config = read_json_object(path);
   if (!config.contains("type") || !config["type"].is_string())
     throw Error("{}: 'type' is missing: which policy is this?", path);
   PretrainedConfig result{.type = config["type"], .options = nullptr, .features = {}};
@@ -227,27 +215,54 @@ PretrainedConfig read_pretrained_config(const std::filesystem::path& pretrained_
   return result;
 }
 
-data::DatasetStats read_pretrained_stats(const std::filesystem::path& pretrained_model) {
+namespace {
+
+// Without these LeRobot leaves a feature as it is, silently, and the policy sees numbers it was not trained on.
+void require_stats(const json& config, const data::DatasetStats& stats, const std::string& set, const std::filesystem::path& file) {
+  std::vector<std::string> missing;
+  std::set<std::string> sets;
+  for (const auto& [key, feature] : config.at("features").items()) {
+    if (config.at("norm_map").value(feature.at("type").get<std::string>(), "IDENTITY") == "IDENTITY" || stats.contains(key)) continue;
+    missing.push_back(key);
+    for (const auto& [name, of_feature] : stats) {
+      if (name.ends_with("." + key)) sets.insert(name);
+    }
+  }
+  if (missing.empty()) return;
+  if (!sets.empty()) {
+    throw Error("{} has no statistics of {}, but those of several datasets, under {}: choose one of these sets by name (the part in front "
+                "of the feature's), or take the statistics of the training dataset, as fine-tuning with --policy.path does",
+                file.string(), fmt::join(missing, ", "), fmt::join(sets, ", "));
+  }
+  throw Error("{} has no statistics of {}{}: without them the policy would see numbers it was not trained on; fine-tuning with "
+              "--policy.path takes those of the training dataset",
+              file.string(), fmt::join(missing, ", "), set.empty() ? "" : " in the set '" + set + "'");
+}
+
+}  // namespace
+
+data::DatasetStats read_pretrained_stats(const std::filesystem::path& pretrained_model, const std::string& set) {
   const std::filesystem::path path = pretrained_model / "policy_preprocessor.json";
-  const json processor = read_json(path);
+  const json processor = read_json_object(path);
   try {
     for (const json& step : processor.at("steps")) {
       if (step.at("registry_name") != "normalizer_processor" || !step.contains("state_file")) continue;
       const std::filesystem::path file = step["state_file"].get<std::string>();
       if (file != file.filename())
         throw Error("{}: state_file '{}' is not a file beside it", path.string(), file.string());
-      return stats_from_tensors(load_safetensors(pretrained_model / file));
+      data::DatasetStats stats;
+      for (auto& [key, of_feature] : stats_from_tensors(load_safetensors(pretrained_model / file))) {
+        if (set.empty()) stats[key] = of_feature;
+        if (!set.empty() && key.starts_with(set + ".")) stats[key.substr(set.size() + 1)] = of_feature;
+      }
+      require_stats(step.at("config"), stats, set, pretrained_model / file);
+      return stats;
     }
   } catch (const json::exception& e) {
     throw Error("{} is not a processor: {}", path.string(), e.what());
   }
   throw Error("{}: no step 'normalizer_processor' with a state_file, so the policy's statistics are unknown",
               path.string());
-}
-
-void load_pretrained_weights(const std::filesystem::path& pretrained_model, Policy& policy) {
-  const std::filesystem::path path = pretrained_model / "model.safetensors";
-  copy_by_name(load_safetensors(path), state_dict(policy), path.string() + " does not fit the policy");
 }
 
 }  // namespace vla

@@ -16,10 +16,14 @@ namespace vla {
 // Parameters and buffers by name: the live tensors.
 TensorMap state_dict(const Policy& policy);
 
+inline constexpr char kModelFolder[] = "pretrained_model";
+inline constexpr char kEmaModelFolder[] = "pretrained_model_ema";
+
 // `train_config` is stored as train_config.json for people; neither LeRobot nor we load it. `stats` are the whole
-// dataset's.
+// dataset's. `weights` (an EMA's, for example) are stored instead of the policy's tensors of the same names.
 void add_pretrained_model(CheckpointFiles& files, const std::string& type, const Policy& policy,
-                          const data::DatasetStats& stats, const std::string& train_config);
+                          const data::DatasetStats& stats, const std::string& train_config,
+                          const std::string& folder = kModelFolder, const TensorMap& weights = {});
 
 // The options of a table as JSON, dotted names nested; paths and options of a single start left out.
 std::string options_as_json(const cxxrun::OptionTable& table);
@@ -35,8 +39,8 @@ struct PretrainedConfig {
 };
 // Keys of config.json that the policy does not have are named in a warning and ignored.
 PretrainedConfig read_pretrained_config(const std::filesystem::path& pretrained_model);
-data::DatasetStats read_pretrained_stats(const std::filesystem::path& pretrained_model);
-// Missing, unknown and mis-shaped tensors are one Error that lists them.
-void load_pretrained_weights(const std::filesystem::path& pretrained_model, Policy& policy);
+// Error when a feature that is normalized has none. Checkpoints trained on several datasets have a set of statistics of each, named
+// "<set>.<feature>.<stat>"; `set` chooses one.
+data::DatasetStats read_pretrained_stats(const std::filesystem::path& pretrained_model, const std::string& set = "");
 
 }  // namespace vla

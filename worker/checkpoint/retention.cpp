@@ -27,11 +27,14 @@ std::vector<int64_t> list_checkpoints(const fs::path& checkpoints) {
   return steps;
 }
 
-std::vector<int64_t> plan_removal(const std::vector<int64_t>& steps, int64_t keep, int64_t protected_step) {
+std::vector<int64_t> plan_removal(const std::vector<int64_t>& steps, const Retention& retention,
+                                  const std::vector<int64_t>& protected_steps) {
   std::vector<int64_t> removed;
   const auto count = static_cast<int64_t>(steps.size());
-  for (int64_t i = 0; keep > 0 && i < count - keep; ++i) {
-    if (steps[i] != protected_step) removed.push_back(steps[i]);
+  for (int64_t i = 0; retention.keep > 0 && i < count - retention.keep; ++i) {
+    const int64_t step = steps[static_cast<size_t>(i)];
+    const bool is_milestone = retention.keep_every > 0 && step % retention.keep_every == 0;
+    if (!is_milestone && std::ranges::find(protected_steps, step) == protected_steps.end()) removed.push_back(step);
   }
   return removed;
 }

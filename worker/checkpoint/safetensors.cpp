@@ -80,20 +80,25 @@ void save_safetensors(const std::filesystem::path& path, const TensorMap& tensor
 }
 
 void copy_by_name(const TensorMap& stored, const TensorMap& own, const std::string& what) {
-  std::vector<std::string> problems;
+  std::vector<std::string> missing, unknown, misshaped;
   for (const auto& [name, tensor] : own) {
     const auto found = stored.find(name);
     if (found == stored.end()) {
-      problems.push_back(name + " is missing");
+      missing.push_back(name + " is missing");
     } else if (found->second.sizes() != tensor.sizes()) {
-      problems.push_back(fmt::format("{} has shape [{}], not [{}]", name, fmt::join(found->second.sizes(), ", "),
-                                     fmt::join(tensor.sizes(), ", ")));
+      misshaped.push_back(fmt::format("{} has shape [{}], not [{}]", name, fmt::join(found->second.sizes(), ", "),
+                                      fmt::join(tensor.sizes(), ", ")));
     }
   }
   for (const auto& [name, tensor] : stored) {
-    if (!own.contains(name)) problems.push_back(name + " is unknown");
+    if (!own.contains(name)) unknown.push_back(name + " is unknown");
   }
-  if (!problems.empty()) throw Error("{}: {}", what, fmt::join(problems, "; "));
+  std::vector<std::string> problems;
+  for (const auto& [list, kind] : {std::pair(&missing, "missing"), {&misshaped, "of another shape"}, {&unknown, "unknown"}}) {
+    if (list->size() == 1) problems.push_back(list->front());
+    if (list->size() > 1) problems.push_back(fmt::format("{} tensors are {}, the first: {}", list->size(), kind, list->front()));
+  }
+  if (!problems.empty()) throw Error("{} ({} tensors, {} wanted): {}", what, stored.size(), own.size(), fmt::join(problems, "; "));
   const at::NoGradGuard no_grad;
   for (const auto& [name, tensor] : own) tensor.copy_(stored.at(name));
 }

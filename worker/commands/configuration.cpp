@@ -3,9 +3,12 @@
 #include "common/error.hpp"
 #include "common/option_text.hpp"
 #include "common/registry.hpp"
-#include "worker/checkpoint/checkpoint.hpp"
+#include "worker/checkpoint/find_checkpoint.hpp"
 #include "worker/checkpoint/lerobot_format.hpp"
+#include "worker/checkpoint/lerobot_state.hpp"
 #include "worker/checkpoint/retention.hpp"
+#include "worker/checkpoint/weights.hpp"
+#include "worker/config_aliases.hpp"
 #include "worker/run_plan.hpp"
 
 namespace vla {
@@ -13,7 +16,9 @@ namespace {
 
 // Fills configuration.policy for the type that the user chose, or that the pretrained policy has.
 BoundPolicy bind_policy(Configuration& configuration, const PolicyChoice& choice) {
-  if (choice.path.empty()) {
+  // Weights alone do not say of which policy they are.
+  const bool has_config = !choice.path.empty() && (choice.type.empty() || !std::filesystem::is_regular_file(choice.path));
+  if (!has_config) {
     configuration.policy = cxxrun::find_in_registry(policy_registry(), choice.type, "policy.type").make_options();
   } else {
     PretrainedConfig pretrained = read_pretrained_config(find_pretrained_model(choice.path));
@@ -44,6 +49,11 @@ std::unique_ptr<Configuration> load_configuration(const ConfigSources& sources) 
 }
 
 void add_checkpoint(ConfigSources& sources, const std::filesystem::path& checkpoint) {
+  if (is_lerobot_state(checkpoint)) {
+    sources.checkpoint = resolve_aliases(read_lerobot_settings(checkpoint), sources.notes);
+    sources.checkpoint.push_back({.name = "policy.path", .items = {(checkpoint / "pretrained_model").string()}, .source = checkpoint.string()});
+    return;
+  }
   sources.add_checkpoint(checkpoint / "training_state" / "config.yaml");
   // Its weights come from the checkpoint itself; the policy it once started from may be gone.
   std::erase_if(sources.checkpoint, [](const cxxrun::Setting& setting) { return setting.name == "policy.path"; });

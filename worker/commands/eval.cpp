@@ -8,6 +8,7 @@
 #include "common/option_text.hpp"
 #include "common/registry.hpp"
 #include "worker/checkpoint/lerobot_format.hpp"
+#include "worker/checkpoint/weights.hpp"
 #include "worker/commands/command.hpp"
 #include "worker/evaluation.hpp"
 #include "worker/training_data.hpp"
@@ -96,7 +97,7 @@ int eval_command(Arguments arguments) {
   const auto dataset = data.validation ? data.validation : data.training;
   const auto& entry = cxxrun::find_in_registry(policy_registry(), pretrained.type, "policy type");
   const std::shared_ptr<Policy> policy = entry.make(*pretrained.options, pretrained.features);
-  load_pretrained_weights(pretrained_model, *policy);
+  load_weights(pretrained_model, *policy);
   policy->to(world.device());
   const auto stats = read_pretrained_stats(pretrained_model);
   const Normalizer normalizer(pretrained.options->normalization(), pretrained.features, stats, world.device());

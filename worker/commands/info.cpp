@@ -3,8 +3,8 @@
 #include <fmt/ranges.h>
 
 #include "common/error.hpp"
-#include "worker/checkpoint/checkpoint.hpp"
 #include "worker/checkpoint/lerobot_format.hpp"
+#include "worker/checkpoint/training_state.hpp"
 #include "worker/commands/command.hpp"
 #include "worker/data/dataset.hpp"
 

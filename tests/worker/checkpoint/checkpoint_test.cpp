@@ -4,61 +4,25 @@
 #include <sys/resource.h>
 #include <sys/wait.h>
 
+#include <cmath>
+#include <future>
+#include <thread>
+
 #include <gmock/gmock.h>
 #include <torch/torch.h>
 
 #include "common/atomic_file.hpp"
-#include "common/error.hpp"
-#include "tests/support/temp_dir.hpp"
-#include "worker/checkpoint/retention.hpp"
+#include "tests/worker/checkpoint/support.hpp"
+#include "worker/checkpoint/fingerprint.hpp"
+#include "worker/checkpoint/find_checkpoint.hpp"
 
 namespace vla {
 namespace {
 
 namespace fs = std::filesystem;
-using cxxrun::TempDir;
 using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
-
-// A checkpoint whose contents say which step it is of.
-CheckpointFiles files_of(int64_t step) {
-  CheckpointFiles files;
-  files.tensors["pretrained_model/model.safetensors"]["w"] = torch::full({3}, step, torch::kFloat);
-  add_training_state(files,
-                     {.step = step, .consumed_samples = 8 * step, .global_batch = 8, .config_hash = fingerprint("x")},
-                     {{"w.exp_avg", torch::full({3}, -step, torch::kFloat)}});
-  return files;
-}
-
-void save(CheckpointWriter& writer, int64_t step) {
-  writer.save(step, files_of(step));
-  writer.wait();
-}
-
-// The step of a checkpoint all of whose files agree on it.
-int64_t step_of(const fs::path& checkpoint) {
-  const TrainingState state = read_training_state(checkpoint);
-  EXPECT_EQ(load_safetensors(checkpoint / "pretrained_model/model.safetensors").at("w")[0].item<int64_t>(), state.step);
-  EXPECT_EQ(read_optimizer_state(checkpoint).at("w.exp_avg")[0].item<int64_t>(), -state.step);
-  return state.step;
-}
-
-std::vector<std::string> names_in(const fs::path& folder) {
-  std::vector<std::string> names;
-  for (const auto& entry : fs::directory_iterator(folder)) names.push_back(entry.path().filename());
-  std::sort(names.begin(), names.end());
-  return names;
-}
-
-std::string error_of(const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const cxxrun::Error& e) {
-    return e.what();
-  }
-  return "no error";
-}
 
 TEST(Checkpoint, LastIsARelativeLinkToTheNewest) {
   const TempDir dir;
@@ -74,9 +38,9 @@ TEST(Checkpoint, LastIsARelativeLinkToTheNewest) {
 TEST(Checkpoint, KeepsTheWholeTrainingState) {
   const TempDir dir;
   CheckpointWriter writer({.output_dir = dir.path()});
-  CheckpointFiles files = files_of(5);
-  add_training_state(files, {5, 40, 1000, 8, 4, 100'000, fingerprint("a: 1")}, {});
-  writer.save(5, std::move(files));
+  TrainingState saved{5, 40, 1000, 8, 4, 100'000, fingerprint("a: 1"), "da7a"};
+  saved.numbers = {{"scaler.scale", 65536}, {"scheduler.best", INFINITY}, {"ema.updates", 17}};
+  writer.save(saved, files_of(5));
   writer.wait();
   const TrainingState state = read_training_state(dir.path() / "checkpoints/last");
   EXPECT_EQ(state.step, 5);
@@ -86,6 +50,9 @@ TEST(Checkpoint, KeepsTheWholeTrainingState) {
   EXPECT_EQ(state.world_size, 4);
   EXPECT_EQ(state.schedule_steps, 100'000);
   EXPECT_EQ(state.config_hash, fingerprint("a: 1"));
+  EXPECT_EQ(state.data_fingerprint, "da7a");
+  EXPECT_EQ(state.numbers, saved.numbers);
+  EXPECT_FALSE(state.best || state.by_lerobot);
   EXPECT_NE(state.config_hash, fingerprint("a: 2"));
   EXPECT_EQ(fingerprint("a"), "af63dc4c8601ec8c");  // FNV-1a's published value
 }
@@ -98,11 +65,29 @@ TEST(Checkpoint, SnapshotIsNotTouchedByLaterTraining) {
     CheckpointFiles files = files_of(1);
     torch::Tensor& live = files.tensors["pretrained_model/model.safetensors"]["w"];
     live = live.to(device);
-    writer.save(1, files);
+    writer.save(state_of(1), files);
     live.fill_(99);
     writer.wait();
     EXPECT_EQ(step_of(dir.path() / "checkpoints/last"), 1) << device;
   }
+}
+
+TEST(Checkpoint, SnapshotsReuseTheirMemory) {
+  HostSnapshot snapshot;
+  const torch::Tensor live = torch::ones({3}), small = torch::ones({2});
+  const auto copy_of = [&](const torch::Tensor& tensor) {
+    CheckpointFiles files;
+    files.tensors["a"]["w"] = tensor;
+    snapshot.take(files);
+    return files.tensors["a"]["w"];
+  };
+  const torch::Tensor first = copy_of(live);
+  live.fill_(2);
+  const torch::Tensor second = copy_of(live);
+  EXPECT_EQ(second.data_ptr(), first.data_ptr());
+  EXPECT_NE(second.data_ptr(), live.data_ptr());
+  EXPECT_TRUE(torch::equal(second, live));
+  EXPECT_TRUE(torch::equal(copy_of(small), small));  // another size takes other memory
 }
 
 TEST(Checkpoint, SavingAStepAgainReplacesItWhole) {
@@ -111,7 +96,7 @@ TEST(Checkpoint, SavingAStepAgainReplacesItWhole) {
   save(writer, 1);
   CheckpointFiles files = files_of(1);
   files.texts["pretrained_model/note"] = "second";
-  writer.save(1, files);
+  writer.save(state_of(1), files);
   writer.wait();
   EXPECT_TRUE(fs::exists(dir.path() / "checkpoints/000001/pretrained_model/note"));
   EXPECT_THAT(names_in(dir.path() / "checkpoints"), ElementsAre("000001", "last"));
@@ -132,10 +117,10 @@ TEST(Checkpoint, AKilledSaveLeavesACompleteLastWhereverItIsKilled) {
     if (child == 0) {
       try {
         int operations = 0;
-        CheckpointWriter writer({.output_dir = dir.path(), .keep = 2, .after_each_operation = [&] {
+        CheckpointWriter writer({.output_dir = dir.path(), .retention = {.keep = 2}, .after_each_operation = [&] {
                                    if (operations++ == kills) ::kill(::getpid(), SIGKILL);
                                  }});
-        save(writer, 3 + kills);
+        save(writer, 3 + kills, 100 - kills);  // each is the best so far, so that both links and the old best one change
       } catch (...) {
         ::_exit(1);  // back in GoogleTest, the child would run the other tests too
       }
@@ -151,27 +136,40 @@ TEST(Checkpoint, AKilledSaveLeavesACompleteLastWhereverItIsKilled) {
     for (const int64_t step : list_checkpoints(checkpoints))
       EXPECT_EQ(step_of(checkpoints / checkpoint_name(step)), step);
     EXPECT_EQ(step_of(*find_checkpoint("true", dir.path())), last);
+    EXPECT_EQ(fs::is_symlink(checkpoints / "best"), fs::exists(checkpoints / "best/training_state")) << kills;
   }
-  EXPECT_GT(kills, 6);  // one for every file at least
+  EXPECT_GT(kills, 9);  // one for every file and link at least
   EXPECT_EQ(step_of(checkpoints / "last"), 2 + kills);
-  EXPECT_EQ(names_in(checkpoints).size(), 3);  // two checkpoints and the link: nothing is left of the killed saves
+  EXPECT_EQ(step_of(checkpoints / "best"), 2 + kills);
+  EXPECT_EQ(names_in(checkpoints).size(), 4);  // two checkpoints and the links: nothing is left of the killed saves
 }
 
-TEST(Checkpoint, AFailedSaveIsReportedAndCostsNothing) {
+TEST(Checkpoint, AFailedSaveIsReportedAndTrainingGoesOn) {
   const TempDir dir;
   int operations = 0;
   CheckpointWriter writer({.output_dir = dir.path(), .after_each_operation = [&] {
                              if (operations++ == 2) throw cxxrun::Error("out of luck");
                            }});
-  const std::string error = error_of([&] { save(writer, 1); });
-  EXPECT_THAT(error,
-              AllOf(HasSubstr("checkpoint 000001 was not saved"), HasSubstr("out of luck"), HasSubstr("MiB free")));
+  testing::internal::CaptureStderr();
+  EXPECT_FALSE(save(writer, 1));
+  EXPECT_THAT(testing::internal::GetCapturedStderr(),
+              AllOf(HasSubstr("checkpoint 000001 was not saved"), HasSubstr("training goes on"), HasSubstr("out of luck"), HasSubstr("MiB free")));
+  EXPECT_EQ(writer.failures(), 1);
   EXPECT_TRUE(fs::is_empty(dir.path() / "checkpoints"));
-  save(writer, 2);
+  EXPECT_TRUE(save(writer, 2));
+  EXPECT_EQ(writer.failures(), 1);
   EXPECT_EQ(step_of(dir.path() / "checkpoints/last"), 2);
 }
 
-TEST(Checkpoint, AFullDiskIsAClearErrorAndLosesNothing) {
+// Runs a save that has to fail and returns what is said about it.
+std::string failing_save(CheckpointWriter& writer, int64_t step, CheckpointFiles files) {
+  testing::internal::CaptureStderr();
+  writer.save(state_of(step), std::move(files));
+  EXPECT_FALSE(writer.wait());
+  return testing::internal::GetCapturedStderr();
+}
+
+TEST(Checkpoint, AFullDiskLosesNothing) {
   const TempDir dir;
   CheckpointWriter writer({.output_dir = dir.path()});
   save(writer, 1);
@@ -183,21 +181,97 @@ TEST(Checkpoint, AFullDiskIsAClearErrorAndLosesNothing) {
   small.rlim_cur = 1 << 16;
   const auto handler = ::signal(SIGXFSZ, SIG_IGN);
   ::setrlimit(RLIMIT_FSIZE, &small);
-  const std::string error = error_of([&] {
-    writer.save(2, files);
-    writer.wait();
-  });
+  const std::string error = failing_save(writer, 2, files);
   ::setrlimit(RLIMIT_FSIZE, &unlimited);
   ::signal(SIGXFSZ, handler);
-  EXPECT_THAT(error, AllOf(HasSubstr("000002"), HasSubstr("model.safetensors"), HasSubstr("File too large"),
-                           HasSubstr("free in")));
+  EXPECT_THAT(error, AllOf(HasSubstr("000002"), HasSubstr("model.safetensors"), HasSubstr("File too large"), HasSubstr("free in")));
   EXPECT_THAT(names_in(dir.path() / "checkpoints"), ElementsAre("000001", "last"));
   EXPECT_EQ(step_of(dir.path() / "checkpoints/last"), 1);
 }
 
+TEST(Checkpoint, WhatCannotFitIsNotEvenBegun) {
+  const TempDir dir;
+  CheckpointWriter writer({.output_dir = dir.path()});
+  CheckpointFiles files = files_of(1);
+  // 1 PiB that takes no memory: every element is the same one.
+  files.tensors["pretrained_model/model.safetensors"]["w"] = torch::zeros({1}).expand({int64_t{1} << 48});
+  EXPECT_GT(files.bytes(), int64_t{1} << 50);
+  EXPECT_THAT(error_from([&] { require_free_space(dir.path(), files.bytes()); }), AllOf(HasSubstr("it needs"), HasSubstr("MiB")));
+  EXPECT_NO_THROW(require_free_space(dir.path(), 1));
+}
+
+TEST(Checkpoint, AFolderThatIsGoneIsAFailedSaveAndOneThatCannotBeMadeAnError) {
+  const TempDir dir;
+  const fs::path checkpoints = dir.path() / "checkpoints";
+  CheckpointWriter writer({.output_dir = dir.path()});
+  save(writer, 1);
+  fs::rename(checkpoints, dir.path() / "away");
+  cxxrun::write_file_atomically(checkpoints, "not a folder");
+  EXPECT_THAT(failing_save(writer, 2, files_of(2)), HasSubstr("000002"));
+  EXPECT_THAT(error_from([&] { CheckpointWriter({.output_dir = dir.path()}); }), HasSubstr("--output_dir"));
+  fs::remove(checkpoints);
+  fs::rename(dir.path() / "away", checkpoints);
+  EXPECT_TRUE(save(writer, 3));
+  EXPECT_THAT(names_in(checkpoints), ElementsAre("000001", "000003", "last"));
+}
+
+TEST(Checkpoint, BestIsTheLowestValidationLossAndStays) {
+  const TempDir dir;
+  const fs::path checkpoints = dir.path() / "checkpoints";
+  {
+    CheckpointWriter writer({.output_dir = dir.path(), .retention = {.keep = 1}});
+    save(writer, 1, 0.5);
+    save(writer, 2, 0.25);
+    save(writer, 3, 0.375);
+    save(writer, 4);  // not validated
+    EXPECT_EQ(fs::read_symlink(checkpoints / "best"), "000002");
+    EXPECT_THAT(names_in(checkpoints), ElementsAre("000002", "000004", "best", "last"));
+  }
+  const auto best = read_training_state(checkpoints / "last").best;
+  ASSERT_TRUE(best);
+  EXPECT_EQ(best->step, 2);
+  EXPECT_EQ(best->loss, 0.25);
+  CheckpointWriter continued({.output_dir = dir.path(), .retention = {.keep = 1}, .best = best});
+  save(continued, 5, 0.3);
+  EXPECT_THAT(names_in(checkpoints), ElementsAre("000002", "000005", "best", "last"));
+  save(continued, 6, 0.2);
+  EXPECT_THAT(names_in(checkpoints), ElementsAre("000006", "best", "last"));
+  save(continued, 7, NAN);
+  EXPECT_EQ(fs::read_symlink(checkpoints / "best"), "000006");
+}
+
+TEST(Checkpoint, AFailedSaveIsNotTheBest) {
+  const TempDir dir;
+  bool fails = false;
+  CheckpointWriter writer({.output_dir = dir.path(), .retention = {.keep = 1}, .after_each_operation = [&] {
+                             if (fails) throw cxxrun::Error("out of luck");
+                           }});
+  save(writer, 1, 0.5);
+  fails = true;
+  EXPECT_FALSE(save(writer, 2, 0.1));
+  fails = false;
+  save(writer, 3, 0.7);
+  EXPECT_EQ(step_of(dir.path() / "checkpoints/best"), 1);
+  EXPECT_EQ(read_training_state(dir.path() / "checkpoints/last").best->step, 1);
+}
+
+TEST(Checkpoint, ASaveWaitsForTheOneBefore) {
+  const TempDir dir;
+  std::promise<void> disk;
+  auto ready = disk.get_future().share();
+  CheckpointWriter writer({.output_dir = dir.path(), .after_each_operation = [&] { ready.wait(); }});
+  writer.save(state_of(1), files_of(1));
+  std::thread other([&] { disk.set_value(); });
+  writer.save(state_of(2), files_of(2));
+  EXPECT_EQ(step_of(dir.path() / "checkpoints/000001"), 1);
+  other.join();
+  EXPECT_TRUE(writer.wait());
+  EXPECT_EQ(step_of(dir.path() / "checkpoints/last"), 2);
+}
+
 TEST(Checkpoint, KeepsTheNewestAndWhatLastPointsAt) {
   const TempDir dir;
-  CheckpointWriter writer({.output_dir = dir.path(), .keep = 2});
+  CheckpointWriter writer({.output_dir = dir.path(), .retention = {.keep = 2}});
   for (const int64_t step : {10, 20, 30, 40}) save(writer, step);
   EXPECT_THAT(list_checkpoints(dir.path() / "checkpoints"), ElementsAre(30, 40));
   save(writer, 5);  // continued from an older checkpoint
@@ -205,45 +279,14 @@ TEST(Checkpoint, KeepsTheNewestAndWhatLastPointsAt) {
   EXPECT_EQ(step_of(dir.path() / "checkpoints/last"), 5);
 }
 
-TEST(Retention, PlansByNumberAndProtection) {
-  EXPECT_THAT(plan_removal({1, 2, 3}, 0, 3), ElementsAre());
-  EXPECT_THAT(plan_removal({1, 2, 3}, 1, 3), ElementsAre(1, 2));
-  EXPECT_THAT(plan_removal({1, 2, 3}, 1, 1), ElementsAre(2));
-  EXPECT_THAT(plan_removal({1, 2, 3}, 5, 3), ElementsAre());
-  EXPECT_THAT(plan_removal({}, 1, 3), ElementsAre());
-}
-
-TEST(FindCheckpoint, TakesEveryFormOfResume) {
-  const TempDir dir;
-  const fs::path out = dir.path() / "run", checkpoints = out / "checkpoints";
-  EXPECT_FALSE(find_checkpoint("", out));
-  EXPECT_FALSE(find_checkpoint("false", out));
-  EXPECT_FALSE(find_checkpoint("auto", out));
-  EXPECT_THAT(error_of([&] { find_checkpoint("true", out); }),
-              AllOf(HasSubstr(checkpoints.string()), HasSubstr("--resume=auto")));
-  CheckpointWriter writer({.output_dir = out});
-  save(writer, 7);
-  save(writer, 8);
-  const fs::path seven = fs::canonical(checkpoints / "000007"), eight = fs::canonical(checkpoints / "000008");
-  for (const std::string resume : {"true", "auto"}) EXPECT_EQ(find_checkpoint(resume, out), eight);
-  for (const fs::path& path :
-       {out, checkpoints, checkpoints / "last", checkpoints / "last/pretrained_model", checkpoints / "last/"}) {
-    EXPECT_EQ(find_checkpoint(path, "/nowhere"), eight) << path;
-  }
-  for (const char* path : {"000007", "000007/pretrained_model", "000007/pretrained_model/model.safetensors"}) {
-    EXPECT_EQ(find_checkpoint(checkpoints / path, "/nowhere"), seven) << path;
-  }
-  EXPECT_THAT(error_of([&] { find_checkpoint(dir.path() / "typo", out); }), HasSubstr("typo"));
-}
-
-TEST(FindCheckpoint, FallsBackToTheNewestWhenTheLinkIsBroken) {
-  const TempDir dir;
-  CheckpointWriter writer({.output_dir = dir.path()});
-  save(writer, 1);
-  save(writer, 2);
-  fs::remove(dir.path() / "checkpoints/last");
-  fs::create_symlink("000009", dir.path() / "checkpoints/last");
-  EXPECT_EQ(step_of(*find_checkpoint("auto", dir.path())), 2);
+TEST(Retention, PlansByNumberMilestoneAndProtection) {
+  EXPECT_THAT(plan_removal({1, 2, 3}, {}, {3}), ElementsAre());
+  EXPECT_THAT(plan_removal({1, 2, 3}, {.keep = 1}, {3}), ElementsAre(1, 2));
+  EXPECT_THAT(plan_removal({1, 2, 3}, {.keep = 1}, {3, 1}), ElementsAre(2));
+  EXPECT_THAT(plan_removal({1, 2, 3}, {.keep = 5}, {3}), ElementsAre());
+  EXPECT_THAT(plan_removal({}, {.keep = 1}, {3}), ElementsAre());
+  EXPECT_THAT(plan_removal({10, 15, 20, 25, 30}, {.keep = 1, .keep_every = 10}, {30}), ElementsAre(15, 25));
+  EXPECT_THAT(plan_removal({10, 15, 20}, {.keep_every = 10}, {20}), ElementsAre());
 }
 
 TEST(Checkpoint, DamagedTrainingStatesAreErrorsThatNameTheFile) {
@@ -252,12 +295,12 @@ TEST(Checkpoint, DamagedTrainingStatesAreErrorsThatNameTheFile) {
   save(writer, 1);
   const fs::path checkpoint = dir.path() / "checkpoints/000001",
                  file = checkpoint / "training_state/training_state.json";
-  for (const auto& [text, message] : {std::pair("{", "is not a training state"),
+  for (const auto& [text, message] : {std::pair("{", "is not valid"),
                                       {"{}", "format_version"},
                                       {R"({"format_version": 99})", "newer"},
                                       {R"({"format_version": 1, "step": "x"})", "is not a training state"}}) {
     cxxrun::write_file_atomically(file, text);
-    EXPECT_THAT(error_of([&] { read_training_state(checkpoint); }),
+    EXPECT_THAT(error_from([&] { read_training_state(checkpoint); }),
                 AllOf(HasSubstr(file.string()), HasSubstr(message)));
   }
 }

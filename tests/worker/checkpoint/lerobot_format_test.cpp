@@ -8,6 +8,7 @@
 #include "common/error.hpp"
 #include "common/registry.hpp"
 #include "tests/support/temp_dir.hpp"
+#include "worker/checkpoint/weights.hpp"
 
 namespace vla {
 namespace {
@@ -44,7 +45,7 @@ class LeRobotFormat : public testing::Test {
 
   std::string error_of_loading() {
     try {
-      load_pretrained_weights(saved_, *policy_);
+      load_weights(saved_, *policy_);
     } catch (const cxxrun::Error& e) {
       return e.what();
     }
@@ -95,9 +96,26 @@ TEST_F(LeRobotFormat, RoundTripKeepsOptionsFeaturesStatsAndWeights) {
   EXPECT_EQ(read_pretrained_stats(saved_).at("observation.image").at("mean").shape, (std::vector<int64_t>{3, 1, 1}));
 
   const std::shared_ptr<Policy> loaded = make_policy(config);
-  load_pretrained_weights(saved_, *loaded);
+  load_weights(saved_, *loaded);
   const TensorMap weights = state_dict(*loaded);
   for (const auto& [name, tensor] : state_dict(*policy_)) EXPECT_TRUE(torch::equal(weights.at(name), tensor)) << name;
+}
+
+TEST_F(LeRobotFormat, AFolderOfAveragedWeightsHasThemAndEverythingElse) {
+  CheckpointFiles files;
+  const TensorMap averaged = {{"model.action_head.bias", torch::full({4}, 7.0)}};
+  add_pretrained_model(files, "act", *policy_, read_pretrained_stats(kLeRobot), "{}", kEmaModelFolder, averaged);
+  write_files(dir_.path(), files, [] {});
+  const fs::path ema = dir_.path() / "pretrained_model_ema";
+  const TensorMap weights = load_safetensors(ema / "model.safetensors"), plain = load_safetensors(saved_ / "model.safetensors");
+  ASSERT_EQ(weights.size(), plain.size());
+  EXPECT_TRUE(torch::equal(weights.at("model.action_head.bias"), averaged.at("model.action_head.bias")));
+  EXPECT_TRUE(torch::equal(weights.at("model.action_head.weight"), plain.at("model.action_head.weight")));
+  for (const auto& entry : fs::directory_iterator(saved_)) {
+    const auto name = entry.path().filename();
+    if (name == "model.safetensors") continue;
+    EXPECT_EQ(read_file(ema / name), read_file(saved_ / name)) << name;
+  }
 }
 
 TEST_F(LeRobotFormat, WeightsThatDoNotFitAreOneErrorListingThem) {
@@ -167,7 +185,7 @@ TEST_F(LeRobotFormat, DamagedFilesAreErrorsThatNameFileAndKey) {
   EXPECT_THAT(config_error(with("dim_model", -64)), AllOf(HasSubstr("dim_model"), HasSubstr("-64")));
 
   const auto stats_error = [&](const std::string& text) {
-    return error_of("policy_preprocessor.json", text, read_pretrained_stats);
+    return error_of("policy_preprocessor.json", text, [](const fs::path& folder) { read_pretrained_stats(folder); });
   };
   EXPECT_THAT(stats_error("{}"), HasSubstr("is not a processor"));
   EXPECT_THAT(stats_error(R"({"steps": []})"), HasSubstr("no step 'normalizer_processor'"));

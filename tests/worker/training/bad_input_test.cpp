@@ -42,7 +42,7 @@ TEST_F(BadInput, ATruncatedCheckpointIsRefusedAndNamesTheFile) {
   run(0, with({"--training.steps=1"}));
   const auto model = out("out") / "checkpoints" / "000001" / "pretrained_model" / "model.safetensors";
   std::filesystem::resize_file(model, std::filesystem::file_size(model) - 1000);
-  EXPECT_THAT(run(0, {"--resume=" + out("out").string(), "--training.steps=2"}, 1).err(), HasSubstr("model.safetensors"));
+  EXPECT_THAT(run(0, {"--resume=" + out("out").string(), "--training.steps=2"}, 2).err(), HasSubstr("model.safetensors is incomplete"));
 }
 
 TEST_F(BadInput, APolicyThatDoesNotFitTheDatasetIsRefused) {

@@ -59,7 +59,7 @@ TEST_F(Resume, ARestartedAttemptContinuesByItself) {
 TEST_F(Resume, AnotherSampleOrderIsRefused) {
   run(1, small_act(out("a"), {"--training.steps=2"}));
   const auto& other_seed = run(1, {"--resume=" + out("a").string(), "--training.seed=7", "--training.steps=4", "--device=cpu"}, 2);
-  EXPECT_THAT(other_seed.err(), testing::AllOf(testing::HasSubstr("training.seed=1000"), testing::HasSubstr("--policy.path=")));
+  EXPECT_THAT(other_seed.err(), testing::AllOf(testing::HasSubstr("training.seed: 1000 -> 7"), testing::HasSubstr("--policy.path=")));
 }
 
 TEST_F(Resume, TrueNeedsACheckpointAutoDoesNotAndAnOldFolderIsNotOverwritten) {
