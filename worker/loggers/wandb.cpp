@@ -2,6 +2,7 @@
 
 #include <ctime>
 #include <random>
+#include <regex>
 
 #include <fmt/chrono.h>
 #include <nlohmann/json.hpp>
@@ -52,7 +53,11 @@ nlohmann::json init_record(const LoggerContext& context) {
 }
 
 void show(const std::vector<std::string>& lines) {
-  for (const std::string& line : lines) cxxrun::log_info("{}", line.starts_with("wandb: ") ? line : "wandb: " + line);
+  static const std::regex colours("\x1b\\[[0-9;]*m"), prefixes("^(wandb: *)+");
+  for (const std::string& line : lines) {
+    const std::string text = std::regex_replace(std::regex_replace(line, colours, ""), prefixes, "");
+    if (!text.empty()) cxxrun::log_info("wandb: {}", text);
+  }
 }
 
 }  // namespace

@@ -46,5 +46,5 @@ def init(**arguments):
     if behaviour == "offline" and arguments["mode"] == "online":
         raise ConnectionError("no route")
     tell("init", **arguments)
-    print("wandb: Tracking run")
+    print("wandb: \033[1;34mwandb\033[0m: Tracking run\nwandb: ")
     return Run(arguments["mode"])
