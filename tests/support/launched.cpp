@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -43,8 +44,17 @@ bool eventually(const std::function<bool()>& condition, std::chrono::millisecond
   return true;
 }
 
-std::string cxxrun_path() { return TEST_BIN_DIR "/cxxrun"; }
-std::string program_path(const std::string& name) { return TEST_BIN_DIR "/" + name; }
+std::string cxxrun_path() { return program_path("cxxrun"); }
+
+std::string program_path(const std::string& name) {
+  const char* elsewhere = std::getenv("CXXRUN_TEST_BIN_DIR");
+  return fmt::format("{}/{}", elsewhere ? elsewhere : TEST_BIN_DIR, name);
+}
+
+std::string device_option() {
+  const char* device = std::getenv("CXXRUN_TEST_DEVICE");
+  return fmt::format("--device={}", device ? device : "cpu");
+}
 
 Launched::Launched(const std::vector<std::string>& command, const Options& options) : patience_(options.patience) {
   static std::atomic<int> counter = 0;

@@ -20,8 +20,10 @@ inline constexpr std::chrono::seconds kPatience{30};
 // True as soon as `condition` holds, false when it never does.
 bool eventually(const std::function<bool()>& condition, std::chrono::milliseconds limit = kPatience);
 
+// Programs of this build; of another folder when they travelled: CXXRUN_TEST_BIN_DIR.
 std::string cxxrun_path();
-std::string program_path(const std::string& name);  // of tests/programs
+std::string program_path(const std::string& name);
+std::string device_option();  // "--device=cpu", or the one that CXXRUN_TEST_DEVICE names
 
 class Launched {
  public:

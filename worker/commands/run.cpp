@@ -47,6 +47,7 @@ int run_vla_worker(Arguments arguments) {
   std::string error_file;
   try {
     error_file = cxxrun::environment_variable("TORCHELASTIC_ERROR_FILE").value_or("");
+    report_uncaught_exceptions(error_file);
     return dispatch(arguments);
   } catch (const std::exception& exception) {
     const Failure failure = describe_failure(exception);

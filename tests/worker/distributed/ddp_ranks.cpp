@@ -12,7 +12,9 @@ namespace {
 using Reduction = DdpOptions::Reduction;
 
 const World& world() {
-  static const World world(WorkerEnv::read(), at::kCPU, {.timeout = std::chrono::seconds(30)});
+  // CXXRUN_TEST_DEVICE=cuda: the same tests with NCCL.
+  static const WorkerEnv env = WorkerEnv::read();
+  static const World world(env, choose_device(environment_variable("CXXRUN_TEST_DEVICE").value_or("cpu"), env), {.timeout = std::chrono::seconds(30)});
   return world;
 }
 
@@ -23,7 +25,7 @@ struct TwoLayers : torch::nn::Module {
     second = register_module("second", torch::nn::Linear(8, 2));
     unused = register_module("unused", torch::nn::Linear(8, 2));
     statistics = register_buffer("statistics", torch::full({3}, static_cast<double>(world().rank())));
-    to(torch::kDouble);
+    to(world().device(), torch::kDouble);
   }
   torch::Tensor forward(const torch::Tensor& x) { return second(torch::relu(first(x))); }
   torch::Tensor forward_all(const torch::Tensor& x) { return forward(x) + unused(torch::relu(first(x))); }
@@ -34,7 +36,7 @@ struct TwoLayers : torch::nn::Module {
 
 torch::Tensor inputs_of(int64_t rank, int64_t call = 0) {
   torch::manual_seed(1000 * call + rank);
-  return torch::randn({5, 4}, torch::kDouble);
+  return torch::randn({5, 4}, torch::kDouble).to(world().device());
 }
 
 // The slow, obviously right engine: gradients of the sum of all ranks' losses, computed by one rank.
@@ -73,7 +75,7 @@ TEST_F(DdpTest, StartsAllRanksFromRankZeroParametersAndBuffers) {
   DistributedDataParallel<TwoLayers> ddp(net, world().group());
   torch::manual_seed(100);
   const torch::nn::Linear reference(4, 8);
-  EXPECT_TRUE(torch::equal(net->first->weight, reference->weight.to(torch::kDouble)));
+  EXPECT_TRUE(torch::equal(net->first->weight.cpu(), reference->weight.to(torch::kDouble)));
   EXPECT_EQ(net->statistics.sum().item<double>(), 0);
 }
 
@@ -147,7 +149,7 @@ TEST(Ddp, RefusesAModuleWithoutTrainableParameters) {
 }
 
 TEST(World, AddsUpTensorsOfAllRanks) {
-  auto value = torch::tensor({1.0, static_cast<double>(world().rank())}, torch::kDouble);
+  auto value = torch::tensor({1.0, static_cast<double>(world().rank())}, torch::kDouble).to(world().device());
   world().all_reduce_sum(value);
   const auto size = static_cast<double>(world().size());
   EXPECT_EQ(value[0].item<double>(), size);

@@ -6,6 +6,7 @@
 namespace vla {
 namespace {
 
+using cxxrun::testing::device_option;
 using cxxrun::testing::eventually;
 using cxxrun::testing::Launched;
 
@@ -16,7 +17,7 @@ struct Resume : TrainingTest {
 TEST_F(Resume, ContinuesAtTheExactSampleOnAnotherWorldSize) {
   run(1, float64("straight"));
   run(2, float64("parts", {"--training.steps=9"}));
-  const auto& second = run(3, {"--resume=" + (out("parts") / "checkpoints" / "last").string(), "--training.steps=20", "--device=cpu"});
+  const auto& second = run(3, {"--resume=" + (out("parts") / "checkpoints" / "last").string(), "--training.steps=20", device_option()});
   EXPECT_THAT(second.out(), testing::HasSubstr("after step 9 of 20 (saved by 2 ranks, now 3)"));
   EXPECT_LE(largest_difference(weights(out("straight")), weights(out("parts"))), 1e-10);
   const auto lines = metrics(out("parts"));
@@ -58,7 +59,7 @@ TEST_F(Resume, ARestartedAttemptContinuesByItself) {
 
 TEST_F(Resume, AnotherSampleOrderIsRefused) {
   run(1, small_act(out("a"), {"--training.steps=2"}));
-  const auto& other_seed = run(1, {"--resume=" + out("a").string(), "--training.seed=7", "--training.steps=4", "--device=cpu"}, 2);
+  const auto& other_seed = run(1, {"--resume=" + out("a").string(), "--training.seed=7", "--training.steps=4", device_option()}, 2);
   EXPECT_THAT(other_seed.err(), testing::AllOf(testing::HasSubstr("training.seed: 1000 -> 7"), testing::HasSubstr("--policy.path=")));
 }
 
@@ -72,7 +73,7 @@ TEST_F(Resume, APretrainedPolicyStartsANewTraining) {
   run(0, small_act(out("a"), {"--training.steps=2"}));
   run(0, {"--policy.path=" + (out("a") / "checkpoints" / "last").string(), "--training.steps=0", "--training.epochs=1", "--training.batch_size=61",
           "--dataset.root=synthetic:frames=61,state=4,action=3,episodes=4,image=32x32", "--optimizer.lr=0", "--policy.optimizer_lr_backbone=0",
-          "--device=cpu", "--output_dir=" + out("b").string()});
+          device_option(), "--output_dir=" + out("b").string()});
   EXPECT_EQ(metrics(out("b")).size(), 1);
 }
 

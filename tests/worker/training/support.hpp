@@ -24,7 +24,7 @@ inline Words operator+(Words left, const Words& right) {
   return left;
 }
 
-inline std::string worker_path() { return TEST_BIN_DIR "/vla_worker"; }
+inline std::string worker_path() { return cxxrun::testing::program_path("vla_worker"); }
 
 // `ranks` = 0: vla_worker itself, without a launcher.
 inline Words worker(int ranks, const Words& options) {
@@ -38,7 +38,7 @@ inline Words small_act(const std::filesystem::path& output_dir, const Words& opt
                "--policy.n_action_steps=4", "--policy.dim_model=32", "--policy.n_heads=2", "--policy.dim_feedforward=48",
                "--policy.n_encoder_layers=1", "--policy.n_vae_encoder_layers=1", "--policy.latent_dim=4", "--policy.dropout=0.1",
                "--policy.optimizer_lr_backbone=1e-3", "--optimizer.lr=1e-3", "--training.batch_size=8", "--training.steps=20",
-               "--training.log_freq=1", "--training.save_freq=0", "--training.num_workers=1", "--device=cpu",
+               "--training.log_freq=1", "--training.save_freq=0", "--training.num_workers=1", cxxrun::testing::device_option(),
                "--output_dir=" + output_dir.string()} + options;
 }
 
