@@ -13,6 +13,7 @@
 #include "worker/batch.hpp"
 #include "worker/data/dataset.hpp"
 #include "worker/optim/options.hpp"
+#include "worker/policies/nn/batch_statistics.hpp"
 #include "worker/policies/nn/counter_random.hpp"
 
 namespace vla {
@@ -69,6 +70,12 @@ class Policy : public torch::nn::Module {
   virtual PolicyLoss compute_loss(const Batch& batch, const torch::Tensor& counts, const StepRandom& random) = 0;
   // Normalized actions, float [B, chunk, action_dim]; eval mode, no gradient.
   virtual torch::Tensor predict_chunk(const Batch& batch) = 0;
+
+  // Backward recomputes the activations inside the policy's blocks instead of keeping them; the same gradients. UsageError from
+  // policies that have no such blocks.
+  virtual void set_activation_checkpointing(bool on);
+  // Adds a tensor up over all ranks; given once, before training. For policies that compute statistics over the global batch.
+  virtual void set_all_reduce_sum(AllReduceSum) {}
 };
 
 struct PolicyEntry {

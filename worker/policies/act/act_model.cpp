@@ -54,6 +54,14 @@ ActModel::ActModel(const ActOptions& options, const PolicyFeatures& features) : 
   xavier_init(*decoder_);
 }
 
+void ActModel::set_activation_checkpointing(bool on) {
+  for (const auto& encoder : {vae_encoder_, encoder_}) {
+    if (encoder) encoder->checkpoint_layers(on);
+  }
+  decoder_->checkpoint_layers(on);
+  if (backbone_) backbone_->checkpoint_blocks(on);
+}
+
 ActPosterior ActModel::posterior(const Batch& batch, const StepRandom* random) {
   const at::Tensor& is_pad = batch.at("action_is_pad");
   std::vector<at::Tensor> tokens{vae_encoder_cls_embed_->weight.expand({1, batch.rows(), -1})};

@@ -39,6 +39,9 @@ class ActModel : public torch::nn::Module {
   // encode, decode and the action head: normalized actions [B, chunk, A].
   at::Tensor forward(const Batch& batch, const at::Tensor& latent, const StepRandom* random);
 
+  // Backward recomputes the layers of the transformers and the blocks of the image encoder.
+  void set_activation_checkpointing(bool on);
+
   const std::shared_ptr<ResNet18>& backbone() { return backbone_; }  // null without cameras
 
  private:

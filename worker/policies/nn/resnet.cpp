@@ -5,6 +5,7 @@
 
 #include "common/error.hpp"
 #include "worker/checkpoint/safetensors.hpp"
+#include "worker/policies/nn/activation_checkpoint.hpp"
 
 namespace vla {
 namespace {
@@ -76,8 +77,17 @@ ResNet18::ResNet18() {
 }
 
 at::Tensor ResNet18::forward(const at::Tensor& images) {
-  at::Tensor x = at::max_pool2d(bn1_->forward(conv1_(images)).relu_(), 3, 2, 1);
-  for (auto* layer : {&layer1_, &layer2_, &layer3_, &layer4_}) x = (*layer)->forward(x);
+  const auto stem = [conv1 = conv1_.ptr(), bn1 = bn1_](const std::vector<at::Tensor>& in) {
+    return at::max_pool2d(bn1->forward(conv1->forward(in[0])).relu_(), 3, 2, 1);
+  };
+  at::Tensor x = checkpoint_if(checkpoint_blocks_, *conv1_, stem, {images});
+  for (auto* layer : {&layer1_, &layer2_, &layer3_, &layer4_}) {
+    for (const auto& module : **layer) {
+      const auto block = module.ptr<BasicBlock>();
+      const auto segment = [block](const std::vector<at::Tensor>& in) { return block->forward(in[0]); };
+      x = checkpoint_if(checkpoint_blocks_, *block, segment, {x});
+    }
+  }
   return x;
 }
 

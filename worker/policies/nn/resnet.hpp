@@ -27,12 +27,14 @@ class ResNet18 : public torch::nn::Module {
   ResNet18();
   // float [B, 3, H, W], normalized -> [B, 512, ceil(H/32), ceil(W/32)], the output of layer4.
   at::Tensor forward(const at::Tensor& images);
+  void checkpoint_blocks(bool on) { checkpoint_blocks_ = on; }  // keep no activations inside blocks for backward
 
   // Reads a safetensors file with the state dict of a torchvision ResNet-18; its classifier is ignored. Throws Error with the
   // file and every name that is missing, unknown or of another shape.
   void load_torchvision(const std::string& path);
 
  private:
+  bool checkpoint_blocks_ = false;
   torch::nn::Conv2d conv1_{nullptr};
   std::shared_ptr<FrozenBatchNorm2d> bn1_;
   torch::nn::Sequential layer1_{nullptr}, layer2_{nullptr}, layer3_{nullptr}, layer4_{nullptr};

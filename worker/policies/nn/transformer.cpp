@@ -2,6 +2,8 @@
 
 #include <torch/torch.h>
 
+#include "worker/policies/nn/activation_checkpoint.hpp"
+
 namespace vla {
 namespace {
 
@@ -14,6 +16,9 @@ at::Tensor feed_forward(const TransformerOptions& options, torch::nn::Linear& li
   const at::Tensor hidden = options.gelu ? at::gelu(linear1(x)) : at::relu(linear1(x));
   return linear2(drop(random, hidden, options.dropout, stream));
 }
+
+// A recomputation in backward outlives the forward's arguments.
+std::optional<StepRandom> by_value(const StepRandom* random) { return random != nullptr ? std::optional(*random) : std::nullopt; }
 
 torch::nn::LayerNorm layer_norm(int64_t dim) { return torch::nn::LayerNorm(torch::nn::LayerNormOptions({dim})); }
 
@@ -130,7 +135,12 @@ TransformerEncoder::TransformerEncoder(const TransformerOptions& options, int64_
 }
 
 at::Tensor TransformerEncoder::forward(at::Tensor x, const at::Tensor& position, const at::Tensor& key_is_pad, const StepRandom* random) {
-  for (const auto& layer : layers_) x = layer->forward(x, position, key_is_pad, random);
+  for (const auto& layer : layers_) {
+    const auto segment = [layer, key_is_pad, random = by_value(random)](const std::vector<at::Tensor>& in) {
+      return layer->forward(in[0], in[1], key_is_pad, random ? &*random : nullptr);
+    };
+    x = checkpoint_if(checkpoint_layers_, *layer, segment, {x, position});
+  }
   return norm_ ? norm_(x) : x;
 }
 
@@ -141,7 +151,12 @@ TransformerDecoder::TransformerDecoder(const TransformerOptions& options, int64_
 
 at::Tensor TransformerDecoder::forward(at::Tensor x, const at::Tensor& memory, const at::Tensor& position,
                                        const at::Tensor& memory_position, const StepRandom* random) {
-  for (const auto& layer : layers_) x = layer->forward(x, memory, position, memory_position, random);
+  for (const auto& layer : layers_) {
+    const auto segment = [layer, random = by_value(random)](const std::vector<at::Tensor>& in) {
+      return layer->forward(in[0], in[1], in[2], in[3], random ? &*random : nullptr);
+    };
+    x = checkpoint_if(checkpoint_layers_, *layer, segment, {x, memory, position, memory_position});
+  }
   return norm_(x);
 }
 

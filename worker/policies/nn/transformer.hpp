@@ -72,8 +72,10 @@ class TransformerEncoder : public torch::nn::Module {
   TransformerEncoder(const TransformerOptions& options, int64_t layers, const std::string& path);
   // x [S, B, D]; position broadcastable to it; key_is_pad bool [B, S] or undefined.
   at::Tensor forward(at::Tensor x, const at::Tensor& position, const at::Tensor& key_is_pad, const StepRandom* random);
+  void checkpoint_layers(bool on) { checkpoint_layers_ = on; }  // keep no activations inside layers for backward
 
  private:
+  bool checkpoint_layers_ = false;
   std::vector<std::shared_ptr<EncoderLayer>> layers_;
   torch::nn::LayerNorm norm_{nullptr};  // with pre_norm only
 };
@@ -84,8 +86,10 @@ class TransformerDecoder : public torch::nn::Module {
   // x [L, B, D], memory [S, B, D], positions broadcastable to them.
   at::Tensor forward(at::Tensor x, const at::Tensor& memory, const at::Tensor& position, const at::Tensor& memory_position,
                      const StepRandom* random);
+  void checkpoint_layers(bool on) { checkpoint_layers_ = on; }
 
  private:
+  bool checkpoint_layers_ = false;
   std::vector<std::shared_ptr<DecoderLayer>> layers_;
   torch::nn::LayerNorm norm_{nullptr};
 };
