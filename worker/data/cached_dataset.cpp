@@ -43,14 +43,16 @@ class CameraReader {
   CameraReader(const Dataset& dataset, const std::string& key, size_t camera, FrameCache& cache)
       : dataset_(dataset), key_(key), camera_(camera), cache_(cache) {}
 
-  void read(int64_t sample, const Episode& episode, std::byte* out) {
+  void read(int64_t sample, std::byte* out) {
     if (cache_.read(camera_, sample, out)) return;
     if (!reader_) {
       reader_ = dataset_.open_reader({{key_, {}}});
       scratch_ = add_scratch(dataset_.layout({{key_, {}}}), memory_);
     }
-    keep_frames_before(sample, episode);
+    const auto [begin, end] = cache_.is_full() ? std::pair(sample, sample + 1) : reader_->decoding_group(sample);
+    keep(begin, sample);
     decode(sample, out);
+    keep(sample + 1, end);
   }
 
  private:
@@ -61,17 +63,13 @@ class CameraReader {
     cache_.write(camera_, sample, out);
   }
 
-  // Those that the decoder goes through anyway on its way from the key frame.
-  void keep_frames_before(int64_t sample, const Episode& episode) {
-    if (cache_.is_full()) return;
-    const int64_t start = std::max(episode.begin, reader_->decoding_start(sample));
-    int64_t first = sample;
-    while (first > start && !cache_.holds(camera_, first - 1)) --first;
-    try {
-      for (; first < sample; ++first) decode(first, scratch_[0]);
-    } catch (const cxxrun::DataError&) {
-      // It will be thrown to whoever asks for that frame.
+  // The other frames that come from the same key frame, which would have to be decoded again for each of them.
+  void keep(int64_t begin, int64_t end) try {
+    for (int64_t sample = begin; sample < end; ++sample) {
+      if (!cache_.holds(camera_, sample)) decode(sample, scratch_[0]);
     }
+  } catch (const cxxrun::DataError&) {
+    // It will be thrown to whoever asks for that frame.
   }
 
   const Dataset& dataset_;
@@ -114,11 +112,11 @@ class CachedReader : public SampleReader {
     const Episode& episode = episode_of(dataset_.episodes(), index);
     for (Window& window : windows_) {
       std::byte* out = destination[window.field];
-      if (window.deltas.empty()) window.camera.read(index, episode, out);
+      if (window.deltas.empty()) window.camera.read(index, out);
       for (size_t t = 0; t < window.deltas.size(); ++t) {
         const int64_t wanted = index + window.deltas[t];
         const int64_t sample = std::clamp(wanted, episode.begin, episode.end - 1);
-        window.camera.read(sample, episode, out + t * window.bytes);
+        window.camera.read(sample, out + t * window.bytes);
         destination[window.field + 1][t] = std::byte{sample != wanted};
       }
     }
@@ -222,9 +220,14 @@ CacheKind choose_cache(const std::string& mode, const CacheFacts& facts) {
   return facts.memory > 0 ? CacheKind::kPartialMemory : CacheKind::kNone;
 }
 
+uint64_t frame_memory(const DataOptions& options, int64_t local_ranks) {
+  const uint64_t of_node = options.cache_gb > 0 ? static_cast<uint64_t>(options.cache_gb * 1e9) : memory_budget();
+  return of_node / static_cast<uint64_t>(std::max<int64_t>(1, local_ranks));
+}
+
 std::shared_ptr<const Dataset> cached_dataset(std::shared_ptr<const Dataset> dataset, const SampleRequest& request,
                                               const DataOptions& options, const std::vector<std::string>& roots,
-                                              int64_t local_ranks) try {
+                                              uint64_t& memory) try {
   CachedFrames kept;
   FrameSet frames{dataset->size(), {}};
   for (const Feature& feature : dataset->features()) {
@@ -235,8 +238,7 @@ std::shared_ptr<const Dataset> cached_dataset(std::shared_ptr<const Dataset> dat
   }
   if (options.cache == "none" || kept.cameras.empty()) return dataset;
 
-  const uint64_t of_node = options.cache_gb > 0 ? static_cast<uint64_t>(options.cache_gb * 1e9) : memory_budget();
-  CacheFacts facts{frames.total_bytes(), of_node / static_cast<uint64_t>(std::max<int64_t>(1, local_ranks)), 0};
+  CacheFacts facts{frames.total_bytes(), memory, 0};
   uint64_t fingerprint = 0;
   fs::path file;
   const fs::path folder = cache_folder(options.cache_dir);
@@ -254,7 +256,8 @@ std::shared_ptr<const Dataset> cached_dataset(std::shared_ptr<const Dataset> dat
       return dataset;
     case CacheKind::kMemory:
     case CacheKind::kPartialMemory:
-      kept.cache = memory_frame_cache(frames, facts.memory);
+      kept.cache = memory_frame_cache(frames, memory);
+      memory -= std::min(memory, facts.needed);
       cxxrun::log_info("frame cache: memory, {}{} in at most {} for each rank", content,
                        facts.needed > facts.memory ? ", as many as fit" : "", gigabytes(facts.memory));
       break;

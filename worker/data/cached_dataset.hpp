@@ -21,11 +21,13 @@ enum class CacheKind : uint8_t { kNone, kMemory, kPartialMemory, kDisk };
 // `mode` as data.cache. auto: memory if everything fits, else the disk if half of its free space is enough, else part in memory.
 CacheKind choose_cache(const std::string& mode, const CacheFacts& facts);
 
+// Bytes of frames that each of `local_ranks` processes of this node may keep in memory.
+uint64_t frame_memory(const DataOptions& options, int64_t local_ranks);
+
 // `dataset` itself if there is nothing to keep or no place for it. Keeps the cameras of `request`, which later requests need not equal.
-// `roots`: the folders or files that the dataset was opened from; an edited file means new frames. `local_ranks`: processes of this
-// node that call this and share its memory. Says in one line what it chose.
+// `roots`: the folders or files that the dataset was opened from; an edited file means new frames. What the cache may take of
+// `memory` is subtracted from it. Says in one line what it chose.
 std::shared_ptr<const Dataset> cached_dataset(std::shared_ptr<const Dataset> dataset, const SampleRequest& request,
-                                              const DataOptions& options, const std::vector<std::string>& roots,
-                                              int64_t local_ranks);
+                                              const DataOptions& options, const std::vector<std::string>& roots, uint64_t& memory);
 
 }  // namespace vla::data

@@ -67,9 +67,9 @@ class SampleReader {
   virtual ~SampleReader() = default;
   // Writes sample `index` (0 <= index < Dataset::size()); destination[i] has layout.fields[i].bytes_per_row bytes.
   virtual void read(int64_t index, std::span<std::byte* const> destination) = 0;
-  // The sample from which on reading `index` decodes pictures, if it is an earlier one of the same episode; all of them cost little
-  // more than the last. A hint for caches, exact or not.
-  virtual int64_t decoding_start(int64_t index) { return index; }
+  // Samples [first, second) of the same episode whose pictures are decoded from the same key frame as those of `index`: read in order,
+  // all of them cost little more than the last. A hint for caches, exact or not.
+  virtual std::pair<int64_t, int64_t> decoding_group(int64_t index) { return {index, index + 1}; }
 };
 
 class Dataset {

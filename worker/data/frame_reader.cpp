@@ -110,12 +110,15 @@ void FrameReader::read(int64_t index, std::span<std::byte* const> destination) {
   for (const int64_t key : keys(index)) std::memcpy(*out++, &key, sizeof key);
 }
 
-int64_t FrameReader::decoding_start(int64_t index) {
-  int64_t start = index;
-  for (const Window& window : windows_) start = std::min(start, frame_decoding_start(window.feature, index));
-  return start;
+std::pair<int64_t, int64_t> FrameReader::decoding_group(int64_t index) {
+  std::pair<int64_t, int64_t> group = {index, index + 1};
+  for (const Window& window : windows_) {
+    const auto [begin, end] = frame_decoding_group(window.feature, index);
+    group = {std::min(group.first, begin), std::max(group.second, end)};
+  }
+  return group;
 }
 
-int64_t FrameReader::frame_decoding_start(size_t, int64_t sample) { return sample; }
+std::pair<int64_t, int64_t> FrameReader::frame_decoding_group(size_t, int64_t sample) { return {sample, sample + 1}; }
 
 }  // namespace vla::data

@@ -28,7 +28,7 @@ const Episode& episode_of(const std::vector<Episode>& episodes, int64_t sample);
 class FrameReader : public SampleReader {
  public:
   void read(int64_t index, std::span<std::byte* const> destination) final;
-  int64_t decoding_start(int64_t index) final;
+  std::pair<int64_t, int64_t> decoding_group(int64_t index) final;
 
  protected:
   FrameReader(const Dataset& dataset, const SampleRequest& request);
@@ -37,8 +37,8 @@ class FrameReader : public SampleReader {
   virtual void read_frame(size_t feature, int64_t sample, std::byte* out) = 0;
   // index, episode_index, frame_index, task_index
   virtual std::array<int64_t, 4> keys(int64_t sample) = 0;
-  // SampleReader::decoding_start for one feature.
-  virtual int64_t frame_decoding_start(size_t feature, int64_t sample);
+  // SampleReader::decoding_group for one feature.
+  virtual std::pair<int64_t, int64_t> frame_decoding_group(size_t feature, int64_t sample);
 
  private:
   struct Window {

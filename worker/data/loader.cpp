@@ -6,6 +6,7 @@
 #include <exception>
 #include <mutex>
 #include <new>
+#include <numeric>
 #include <set>
 #include <thread>
 #include <vector>
@@ -36,14 +37,15 @@ struct Loader::State {
   struct Work {
     Slot slot;
     std::shared_ptr<std::byte> memory;
-    size_t claimed = 0, done = 0;  // rows
+    std::vector<size_t> order;  // rows as they are claimed: by their places in the dataset
+    size_t claimed = 0, done = 0;  // of them
     std::vector<BrokenRow> broken;
     std::exception_ptr error;
 
     bool is_claimed() const { return claimed == slot.batch.rows.size(); }
     bool is_done() const { return is_claimed() && done == claimed; }
   };
-  // Rows [begin, end) of a slot, for one thread.
+  // Entries [begin, end) of a slot's order, for one thread.
   struct Claim {
     Work* work = nullptr;
     size_t begin = 0, end = 0;
@@ -108,6 +110,11 @@ void Loader::State::plan_next() {
     }
     if (batch) {
       work.slot.batch = std::move(*batch);
+      const auto& rows = work.slot.batch.rows;
+      work.order.resize(rows.size());
+      std::iota(work.order.begin(), work.order.end(), size_t{0});
+      std::stable_sort(work.order.begin(), work.order.end(),
+                       [&](size_t a, size_t b) { return rows[a].sample < rows[b].sample; });
     } else {
       ended = true;
     }
@@ -125,22 +132,18 @@ Loader::State::Claim Loader::State::claim() {
   if (planned == 0 || work_of(planned - 1).is_claimed()) plan_next();
   if (planned == 0 || work_of(planned - 1).is_claimed()) return {};
   Work& work = work_of(planned - 1);
-  const auto& rows = work.slot.batch.rows;
-  // Consecutive frames stay together, up to a thread's fair share: an open decoder then never skips what another one decodes.
-  const size_t share = std::max<size_t>(1, rows.size() / std::max<size_t>(1, threads.size()));
-  const size_t begin = work.claimed++;
-  const auto follows = [&](size_t row) {
-    const int64_t distance = rows[row].sample - rows[row - 1].sample;
-    return distance == 0 || distance == 1;
-  };
-  while (!work.is_claimed() && work.claimed - begin < share && follows(work.claimed)) ++work.claimed;
+  // A thread's fair share in one piece: rows that need the same key frame are then decoded from it by one decoder, once.
+  const size_t share = std::max<size_t>(1, work.order.size() / std::max<size_t>(1, threads.size()));
+  const size_t begin = work.claimed;
+  work.claimed = std::min(work.order.size(), begin + share);
   return {&work, begin, work.claimed};
 }
 
 std::exception_ptr Loader::State::fill(Claim& claim, std::unique_ptr<SampleReader>& reader) try {
   if (!reader) reader = dataset->open_reader(request);
   std::vector<std::byte*> destination(layout.fields.size());
-  for (size_t row = claim.begin; row < claim.end; ++row) {
+  for (size_t entry = claim.begin; entry < claim.end; ++entry) {
+    const size_t row = claim.work->order[entry];
     for (size_t i = 0; i < destination.size(); ++i)
       destination[i] = claim.work->slot.data + offsets[i] + row * layout.fields[i].bytes_per_row;
     const int64_t sample = claim.work->slot.batch.rows[row].sample;

@@ -1,5 +1,6 @@
-// Decodes micro-batches ahead of the training loop: worker threads fill a ring of byte slots, each sample by the thread that is
-// free, and next() hands the slots out strictly in order whatever the number of threads. Memory is bounded by the ring. An
+// Decodes micro-batches ahead of the training loop: worker threads fill a ring of byte slots, the rows of a batch in the order they are
+// stored in, and next() hands the slots out strictly in order whatever the number of threads. Memory, all of it taken at the start
+// but the decoders': num_slots * layout().offsets(rows).back() bytes, and a reader of open files for each thread. An
 // error in a thread is thrown by the next() that would have returned its batch; with skip_broken_rows a sample that cannot be read
 // becomes padding instead. One consumer thread.
 #pragma once

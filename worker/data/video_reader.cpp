@@ -134,13 +134,18 @@ int VideoReader::key_entry(int64_t ticks) const {
   return av_index_search_timestamp(stream_, ticks, AVSEEK_FLAG_BACKWARD);
 }
 
-int64_t VideoReader::decoding_start(int64_t frame) const {
+std::pair<int64_t, int64_t> VideoReader::decoding_group(int64_t frame) const {
   const int entry = key_entry(times_->ticks_of(frame));
-  if (entry < 0) return frame;
+  if (entry < 0) return {frame, frame + 1};
   // The index has decoding times, which are before the shown ones by the depth of reordering.
-  const auto ticks = static_cast<double>(avformat_index_get_entry(stream_, entry)->timestamp);
   const int64_t delay = decoder_ ? decoder_->has_b_frames : 0;
-  return std::min(frame, times_->nearest(ticks * times_->seconds_per_tick) + delay);
+  const auto first_shown = [&](int64_t ticks) {
+    return times_->nearest(static_cast<double>(ticks) * times_->seconds_per_tick) + delay;
+  };
+  const int64_t ticks = avformat_index_get_entry(stream_, entry)->timestamp;
+  const int next = av_index_search_timestamp(stream_, ticks + 1, 0);
+  const int64_t end = next < 0 ? times_->count : first_shown(avformat_index_get_entry(stream_, next)->timestamp);
+  return {std::min(frame, first_shown(ticks)), std::clamp(end, frame + 1, times_->count)};
 }
 
 // False at the end of the file.

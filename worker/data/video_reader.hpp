@@ -42,8 +42,8 @@ class VideoReader {
 
   // Writes uint8 [height, width, 3].
   void read(int64_t frame, std::byte* rgb);
-  // About the key frame that decoding starts from to reach `frame`.
-  int64_t decoding_start(int64_t frame) const;
+  // About the frames from the key frame that decoding starts from to reach `frame` to the next one.
+  std::pair<int64_t, int64_t> decoding_group(int64_t frame) const;
   // Pictures that have left the decoder so far.
   int64_t decoded() const { return decoded_; }
 

@@ -38,7 +38,7 @@ class CountingDataset : public Dataset {
       if (count != nullptr) ++*count;
       base->read(index, destination);
     }
-    int64_t decoding_start(int64_t index) override { return base->decoding_start(index); }
+    std::pair<int64_t, int64_t> decoding_group(int64_t index) override { return base->decoding_group(index); }
     std::atomic<int64_t>* count;
     std::unique_ptr<SampleReader> base;
   };
@@ -65,13 +65,15 @@ class CachedDatasetTest : public testing::Test {
                                         const std::string& root = kData + "/lerobot_h264") {
     testing::internal::CaptureStdout();
     testing::internal::CaptureStderr();
-    auto result = cached_dataset(std::move(dataset), kRequest, {.cache = mode, .cache_gb = gigabytes, .cache_dir = dir_.path() + "/frames"},
-                                 {root}, 1);
+    const DataOptions options{.cache = mode, .cache_gb = gigabytes, .cache_dir = dir_.path() + "/frames"};
+    memory_ = frame_memory(options, 1);
+    auto result = cached_dataset(std::move(dataset), kRequest, options, {root}, memory_);
     output_ = testing::internal::GetCapturedStdout() + testing::internal::GetCapturedStderr();
     return result;
   }
   TempDir dir_;
   std::string output_;
+  uint64_t memory_ = 0;  // left of the budget
 };
 
 TEST_F(CachedDatasetTest, GivesTheSameSamplesAndDecodesEachFrameOnce) {
@@ -129,7 +131,7 @@ TEST_F(CachedDatasetTest, KeepsWhatFitsWhereNotAllDoes) {
 
 TEST_F(CachedDatasetTest, StaysAsItIsWithoutCamerasOrRoom) {
   const auto dataset = open_dataset({.root = "synthetic:frames=20"});
-  EXPECT_EQ(cached_dataset(dataset, {{"action", {}}}, {.cache = "ram"}, {}, 1), dataset);
+  EXPECT_EQ(cached_dataset(dataset, {{"action", {}}}, {.cache = "ram"}, {}, memory_), dataset);
   const auto camera = open_dataset({.root = "synthetic:frames=20,image=8x8"});
   EXPECT_EQ(cached(camera, "none"), camera);
   write_text(dir_.path() + "/frames", "a file where a folder should be");
@@ -141,6 +143,8 @@ TEST_F(CachedDatasetTest, SaysWhatItChose) {
   const auto dataset = open_dataset({.root = kData + "/lerobot_h264"});
   cached(dataset, "auto");
   EXPECT_THAT(output_, testing::StartsWith("frame cache: memory, " + std::to_string(dataset->size()) + " frames of 1 cameras"));
+  const size_t frame = static_cast<size_t>(dataset->features()[0].shape[0] * dataset->features()[0].shape[1] * 3);
+  EXPECT_EQ(memory_, 1'000'000'000 - static_cast<size_t>(dataset->size()) * frame) << "left for another dataset";
   cached(dataset, "auto", 0.001);
   EXPECT_THAT(output_, testing::StartsWith("frame cache: " + dir_.path() + "/frames/"));
 }
@@ -166,6 +170,11 @@ TEST_F(CachedDatasetTest, GivesTheSameBatchesForAnyNumberOfThreads) {
   };
   const auto expected = batches(plain, 0);
   for (const std::string mode : {"ram", "disk"}) EXPECT_EQ(batches(cached(plain, mode), 3), expected) << mode;
+}
+
+TEST(FrameMemory, IsSharedByTheRanksOfANode) {
+  EXPECT_EQ(frame_memory({.cache_gb = 3}, 2), 1'500'000'000U);
+  EXPECT_GT(frame_memory({}, 1), frame_memory({}, 8)) << "of what is free";
 }
 
 TEST(ChooseCache, PrefersMemoryThenDiskThenPartOfMemory) {

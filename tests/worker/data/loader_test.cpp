@@ -85,6 +85,7 @@ TEST(Loader, TakesItsMemoryFromTheCaller) {
                 {.rows = 4, .num_threads = 1, .num_slots = 3, .allocate = allocate});
   EXPECT_EQ(given.size(), 3U);
   while (const Slot* slot = loader.next()) EXPECT_THAT(given, testing::Contains(slot->data));
+  EXPECT_EQ(given.size(), 3U) << "none after the start";
 }
 
 // A dataset whose reader throws at one sample or at all that `is_bad` names, and counts what is read.

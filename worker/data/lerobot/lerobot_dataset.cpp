@@ -100,7 +100,7 @@ class LeRobotReader : public FrameReader {
  private:
   void read_frame(size_t feature, int64_t sample, std::byte* out) override;
   std::array<int64_t, 4> keys(int64_t sample) override;
-  int64_t frame_decoding_start(size_t feature, int64_t sample) override;
+  std::pair<int64_t, int64_t> frame_decoding_group(size_t feature, int64_t sample) override;
   VideoReader& open_video(size_t video);
 
   const LeRobotDataset& dataset_;
@@ -128,13 +128,17 @@ void LeRobotReader::read_frame(size_t feature, int64_t sample, std::byte* out) {
   }
 }
 
-int64_t LeRobotReader::frame_decoding_start(size_t feature, int64_t sample) {
-  if (dataset_.meta_.storage[feature] != Storage::kVideo) return sample;
+std::pair<int64_t, int64_t> LeRobotReader::frame_decoding_group(size_t feature, int64_t sample) {
+  const std::pair<int64_t, int64_t> alone = {sample, sample + 1};
+  if (dataset_.meta_.storage[feature] != Storage::kVideo) return alone;
   const auto [video, frame] = dataset_.clips_.find(feature, sample);
-  const int64_t start = open_video(video).decoding_start(frame);
-  const int64_t first = std::max(episode_of(dataset_.episodes(), sample).begin, sample - (frame - start));
-  // A video with more frames than rows has the first one further back.
-  return dataset_.clips_.find(feature, first).frame >= start ? first : sample;
+  const auto [begin, end] = open_video(video).decoding_group(frame);
+  const Episode& episode = episode_of(dataset_.episodes(), sample);
+  const int64_t first = std::max(episode.begin, sample - (frame - begin));
+  const int64_t last = std::min(episode.end - 1, sample + (end - 1 - frame));
+  // A video with more frames than rows has the group's ends nearer to the sample.
+  const bool is_inside = dataset_.clips_.find(feature, first).frame >= begin && dataset_.clips_.find(feature, last).frame < end;
+  return is_inside ? std::pair(first, last + 1) : alone;
 }
 
 VideoReader& LeRobotReader::open_video(size_t video) {
