@@ -82,6 +82,7 @@ class Dataset {
   virtual const DatasetStats& stats() const = 0;
   virtual const std::vector<Episode>& episodes() const = 0;
   virtual const std::vector<std::string>& tasks() const = 0;  // by task_index
+  virtual int64_t broken_episodes() const { return 0; }  // left out because of DatasetSpec::skip_broken
   // Throws UsageError for a key the dataset lacks (naming the nearest).
   virtual SampleLayout layout(const SampleRequest& request) const = 0;
   virtual std::unique_ptr<SampleReader> open_reader(const SampleRequest& request) const = 0;
@@ -92,6 +93,8 @@ struct DatasetSpec {
   std::string root;
   std::vector<int64_t> episodes = {};  // empty = all
   double tolerance_s = 1e-4;  // largest difference between a row's timestamp and its video frame's
+  // Leave out episodes whose files are missing, truncated or inconsistent, with a warning each, instead of failing.
+  bool skip_broken = false;
 };
 
 // Detects the format in `spec.root` among those of registry.cpp.

@@ -50,8 +50,8 @@ void merge_feature(FeatureStats& into, const FeatureStats& part, double count, c
   combine("std", [&](size_t i, double a, double b) {
     const double mean_a = into.at("mean").values[i], mean_b = part.at("mean").values[i];
     const double middle = weighted(mean_a, mean_b);
-    return std::sqrt(weighted(a * a + (mean_a - middle) * (mean_a - middle),
-                              b * b + (mean_b - middle) * (mean_b - middle)));
+    return std::sqrt(
+        weighted(a * a + (mean_a - middle) * (mean_a - middle), b * b + (mean_b - middle) * (mean_b - middle)));
   });
   combine("mean", [&](size_t, double a, double b) { return weighted(a, b); });
   combine("min", [](size_t, double a, double b) { return least(a, b); });

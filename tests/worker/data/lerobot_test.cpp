@@ -1,3 +1,8 @@
+#include <arrow/api.h>
+#include <arrow/io/file.h>
+#include <parquet/arrow/reader.h>
+#include <parquet/arrow/writer.h>
+
 #include <algorithm>
 #include <cmath>
 #include <random>
@@ -121,6 +126,71 @@ INSTANTIATE_TEST_SUITE_P(LeRobot, Hard,
                          testing::Values("hevc_backward_seek", "leftover_frames_between_episodes",
                                          "one_number_state_action", "rotated_camera", "tasks_out_of_order",
                                          "tenbit_full_range", "trimmed_by_edit_list", "video_files_differ_from_data"),
+                         [](const auto& name) { return std::string(name.param); });
+
+// The first episode of a v3 dataset with one data file, in v2.1's layout. Its videos may be longer than it.
+void write_first_episode_as_v2(const std::string& from, const std::string& to, int64_t length) {
+  std::filesystem::create_directories(to + "/meta");
+  const std::string rows = from + "/data/chunk-000/file-000.parquet";
+  const auto table =
+      parquet::arrow::OpenFile(arrow::io::ReadableFile::Open(rows).ValueOrDie(), arrow::default_memory_pool())
+          .ValueOrDie()
+          ->ReadTable()
+          .ValueOrDie();
+  std::filesystem::create_directories(to + "/data/chunk-000");
+  const auto file = arrow::io::FileOutputStream::Open(to + "/data/chunk-000/episode_000000.parquet").ValueOrDie();
+  ASSERT_TRUE(parquet::arrow::WriteTable(*table->Slice(0, length), arrow::default_memory_pool(), file).ok());
+  ASSERT_TRUE(file->Close().ok());
+
+  json info = read_json_file(from + "/meta/info.json");
+  info["codebase_version"] = "v2.1";
+  info["total_episodes"] = 1;
+  info["total_frames"] = length;
+  info["data_path"] = "data/chunk-{episode_chunk:03d}/episode_{episode_index:06d}.parquet";
+  info["video_path"] = "videos/chunk-{episode_chunk:03d}/{video_key}/episode_{episode_index:06d}.mp4";
+  write_text(to + "/meta/info.json", info.dump());
+  for (const auto& [key, feature] : info["features"].items()) {
+    if (feature["dtype"] != "video") continue;
+    std::filesystem::create_directories(to + "/videos/chunk-000/" + key);
+    std::filesystem::copy(from + "/videos/" + key + "/chunk-000/file-000.mp4",
+                          to + "/videos/chunk-000/" + key + "/episode_000000.mp4");
+  }
+  write_text(to + "/meta/episodes.jsonl",
+             json{{"episode_index", 0}, {"tasks", json::array()}, {"length", length}}.dump());
+  write_text(to + "/meta/episodes_stats.jsonl",
+             json{{"episode_index", 0}, {"stats", read_json_file(from + "/meta/stats.json")}}.dump());
+  std::string tasks;
+  const std::vector<std::string> texts = open_dataset({.root = from})->tasks();
+  for (size_t i = texts.size(); i-- > 0;) tasks += json{{"task_index", i}, {"task", texts[i]}}.dump() + "\n";
+  write_text(to + "/meta/tasks.jsonl", tasks);
+}
+
+class HardV2 : public testing::TestWithParam<const char*> {};
+
+TEST_P(HardV2, IsReadRightFromFilesOfOneEpisode) {
+  const std::string folder = kData + "/hard/" + GetParam();
+  const json test = read_json_file(folder + "/case.json");
+  const auto v3 = open_dataset({.root = folder + "/data"});
+  const TempDir dir;
+  write_first_episode_as_v2(folder + "/data", dir.path(), v3->episodes()[0].end);
+  const auto dataset = open_dataset({.root = dir.path()});
+  EXPECT_THAT(dataset->description(), testing::StartsWith("LeRobot v2.1"));
+  const SampleRequest request = everything(*dataset, test["action_chunk_length"]);
+  const SampleLayout layout = dataset->layout(request);
+  const auto reader = dataset->open_reader(request);
+  for (const json& wanted : test["values"]) {
+    if (wanted["episode"] != 0) continue;
+    SCOPED_TRACE(testing::Message() << "frame " << wanted["frame"]);
+    const Sample sample(layout, *reader, wanted["frame"]);
+    expect_numbers(*dataset, sample, wanted);
+    for (const auto& [camera, picture] : wanted["images"].items())
+      expect_picture(sample, camera, picture, picture["rgb"], test["rgb_tolerance"]);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(LeRobot, HardV2,
+                         testing::Values("hevc_backward_seek", "one_number_state_action", "rotated_camera",
+                                         "tasks_out_of_order", "tenbit_full_range", "trimmed_by_edit_list"),
                          [](const auto& name) { return std::string(name.param); });
 
 TEST(LeRobot, ScrambledOrderEqualsSequential) {

@@ -46,7 +46,8 @@ TEST_F(LeRobotV2, StatisticsAreAggregatedAsLeRobotDoes) {
     auto& state = line["stats"]["observation.state"];
     for (const auto& [name, part] : {std::pair("q01", 0.25), {"q99", 0.75}}) {
       state[name] = state["min"];
-      for (auto& value : state[name]) value = value.template get<double>() + part * line["episode_index"].template get<double>();
+      for (auto& value : state[name])
+        value = value.template get<double>() + part * line["episode_index"].template get<double>();
     }
   });
   const auto expected = read_json_file(kData + "/lerobot_v21_stats.json");
@@ -81,7 +82,8 @@ TEST_F(LeRobotV2, OrderOfLinesDoesNotMatter) {
   const SampleRequest request = {{"action", {0, 1}}, {"observation.image", {}}};
   const SampleLayout layout = original->layout(request);
   for (const int64_t i : {0, 120, 387})
-    EXPECT_TRUE(Sample(layout, *original->open_reader(request), i) == Sample(layout, *shuffled->open_reader(request), i));
+    EXPECT_TRUE(Sample(layout, *original->open_reader(request), i) ==
+                Sample(layout, *shuffled->open_reader(request), i));
 }
 
 TEST_F(LeRobotV2, StatisticsOfV20AreInOneFile) {
@@ -97,7 +99,8 @@ TEST_F(LeRobotV2, EpisodesOfManyChunksAreFound) {
   for (const std::string folder : {"/data/chunk-001", "/videos/chunk-001/observation.image"})
     std::filesystem::create_directories(root_ + folder);
   for (const char* episode : {"episode_000004", "episode_000005"}) {
-    const std::string table = fmt::format("/{}.parquet", episode), video = fmt::format("/observation.image/{}.mp4", episode);
+    const std::string table = fmt::format("/{}.parquet", episode),
+                      video = fmt::format("/observation.image/{}.mp4", episode);
     std::filesystem::rename(root_ + "/data/chunk-000" + table, root_ + "/data/chunk-001" + table);
     std::filesystem::rename(root_ + "/videos/chunk-000" + video, root_ + "/videos/chunk-001" + video);
   }
@@ -105,9 +108,9 @@ TEST_F(LeRobotV2, EpisodesOfManyChunksAreFound) {
 }
 
 TEST_F(LeRobotV2, MissingAndTruncatedFilesAreNamed) {
-  for (const char* file : {"/meta/tasks.jsonl", "/meta/episodes.jsonl", "/meta/episodes_stats.jsonl",
-                           "/data/chunk-000/episode_000003.parquet",
-                           "/videos/chunk-000/observation.image/episode_000003.mp4"}) {
+  for (const char* file :
+       {"/meta/tasks.jsonl", "/meta/episodes.jsonl", "/meta/episodes_stats.jsonl",
+        "/data/chunk-000/episode_000003.parquet", "/videos/chunk-000/observation.image/episode_000003.mp4"}) {
     const std::string whole = cxxrun::read_file(root_ + file);
     for (const size_t size : {size_t{0}, size_t{3}, whole.size() / 2}) {
       write_text(root_ + file, whole.substr(0, size));
@@ -142,21 +145,38 @@ TEST_F(LeRobotV2, WrongTablesNameTheirLine) {
               AllOf(HasSubstr("episodes.jsonl: line 3"), HasSubstr("length -1")));
   EXPECT_THAT(error_with("episodes.jsonl", 2, R"({"episode_index": 2, "length": 388})"),
               AllOf(HasSubstr("episodes.jsonl"), HasSubstr("more than the 388 frames")));
-  EXPECT_THAT(error_with("episodes.jsonl", 2, ""), AllOf(HasSubstr("episodes.jsonl"), HasSubstr("episode 2 is missing")));
+  EXPECT_THAT(error_with("episodes.jsonl", 2, ""),
+              AllOf(HasSubstr("episodes.jsonl"), HasSubstr("episode 2 is missing")));
   EXPECT_THAT(error_with("episodes.jsonl", 2, R"({"episode_index": 2, "length": 68})"),
               AllOf(HasSubstr("total_frames 388"), HasSubstr("episodes.jsonl"), HasSubstr("387 frames")));
   EXPECT_THAT(error_with("episodes_stats.jsonl", 2, ""),
               AllOf(HasSubstr("episodes_stats.jsonl"), HasSubstr("5 episodes"), HasSubstr("dataset has 6")));
   EXPECT_THAT(error_with("episodes_stats.jsonl", 2, R"({"episode_index": 2, "stats": {"action": {"mean": [1, "x"]}}})"),
               AllOf(HasSubstr("episodes_stats.jsonl: line 3"), HasSubstr("'mean' of 'action'"), HasSubstr("\"x\"")));
-  EXPECT_THAT(error_with("episodes_stats.jsonl", 2, R"({"episode_index": 2, "stats": {"action": {"mean": [1], "count": [5]}}})"),
+  EXPECT_THAT(error_with("episodes_stats.jsonl", 2,
+                         R"({"episode_index": 2, "stats": {"action": {"mean": [1], "count": [5]}}})"),
               AllOf(HasSubstr("episodes_stats.jsonl: line 3"), HasSubstr("'action'"), HasSubstr("1 values")));
 }
 
 TEST_F(LeRobotV2, RowsMustFitTheEpisode) {
   edit_json(root_ + "/meta/info.json", [](auto& info) { info["total_frames"] = 389; });
-  edit_lines("episodes.jsonl", [](auto& line) { if (line["episode_index"] == 4) line["length"] = line["length"].template get<int>() + 1; });
-  EXPECT_THAT(open_error(), AllOf(HasSubstr("episode_000004.parquet"), HasSubstr("rows"), HasSubstr("episodes.jsonl places")));
+  edit_lines("episodes.jsonl", [](auto& line) {
+    if (line["episode_index"] == 4) line["length"] = line["length"].template get<int>() + 1;
+  });
+  EXPECT_THAT(open_error(),
+              AllOf(HasSubstr("episode_000004.parquet"), HasSubstr("rows"), HasSubstr("episodes.jsonl places")));
+}
+
+TEST_F(LeRobotV2, VideosMayBeLongerThanTheirRowsButNotShorter) {
+  const auto video = [&](int episode) {
+    return fmt::format("{}/videos/chunk-000/observation.image/episode_{:06d}.mp4", root_, episode);
+  };
+  std::filesystem::rename(video(0), root_ + "/50_frames.mp4");
+  std::filesystem::copy(video(1), video(0));
+  EXPECT_EQ(open_error(), "");
+  std::filesystem::rename(root_ + "/50_frames.mp4", video(1));
+  EXPECT_THAT(open_error(), AllOf(HasSubstr(video(1)), HasSubstr("50 frames, 55 needed"),
+                                  HasSubstr("episode 1 frame 50"), HasSubstr("leave episode 1 out")));
 }
 
 }  // namespace

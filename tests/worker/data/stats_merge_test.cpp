@@ -54,8 +54,9 @@ TEST(StatsMerger, NamesThePartThatDoesNotFit) {
   merger.add(numbers(1, 0, 1, 1, 1), 0, "a");
   DatasetStats other = numbers(1, 0, 1, 1, 1);
   other["x"]["mean"] = {{2}, {1, 2}};
-  EXPECT_THAT(message_of<cxxrun::DataError>([&] { merger.add(other, 0, "line 7"); }),
-              testing::AllOf(HasSubstr("line 7"), HasSubstr("'x'"), HasSubstr("'mean' has 2 values"), HasSubstr("have 1")));
+  EXPECT_THAT(
+      message_of<cxxrun::DataError>([&] { merger.add(other, 0, "line 7"); }),
+      testing::AllOf(HasSubstr("line 7"), HasSubstr("'x'"), HasSubstr("'mean' has 2 values"), HasSubstr("have 1")));
   EXPECT_THAT(message_of<cxxrun::DataError>([&] { merger.add(numbers(1, 0, 1, 1, 0), 5, "line 8"); }),
               HasSubstr("line 8: statistics of 'x' has a count of 0"));
 }

@@ -96,7 +96,8 @@ void LeRobotMetadata::read_info() {
   const bool v2 = version == "v2.1" || version == "v2.0";
   if (!v2 && !version.starts_with("v3.")) {
     throw cxxrun::DataError("{}: codebase_version is '{}', this program reads v3.0, v2.1 and v2.0{}", info_path(),
-                            version, version.starts_with("v1.") ? "; convert the dataset with LeRobot's converters" : "");
+                            version,
+                            version.starts_with("v1.") ? "; convert the dataset with LeRobot's converters" : "");
   }
   fps = get<double>(info, "fps", info_path());
   if (!(fps > 0) || fps > 1e6) throw cxxrun::DataError("{}: fps is {}, expected a positive number", info_path(), fps);

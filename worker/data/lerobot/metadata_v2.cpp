@@ -54,8 +54,8 @@ void LeRobotMetadata::read_episodes_v2() {
     const auto expand = [&](const PathPattern& pattern, const std::string& video_key) {
       return pattern.expand(video_key, {{"episode_chunk", number / episodes_per_chunk_}, {"episode_index", number}});
     };
-    EpisodeRecord& episode = episodes.emplace_back(EpisodeRecord{
-        length, from, from + length, expand(data_pattern_, ""), std::vector<VideoPart>(features.size()), path});
+    EpisodeRecord& episode = episodes.emplace_back(EpisodeRecord{length, from, from + length, expand(data_pattern_, ""),
+                                                                 std::vector<VideoPart>(features.size()), path});
     for (size_t i = 0; i < features.size(); ++i) {
       if (storage[i] == Storage::kVideo) episode.videos[i] = {expand(video_pattern_, features[i].key), 0};
     }

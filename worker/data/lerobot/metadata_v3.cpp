@@ -63,10 +63,9 @@ void LeRobotMetadata::read_episodes_v3() {
             path, expected, from[row], frames, frames);
       }
       frames += length[row];
-      episodes.push_back(
-          {length[row], from[row], to[row],
-           data_pattern_.expand("", {{"chunk_index", data_chunk[row]}, {"file_index", data_file[row]}}),
-           std::vector<VideoPart>(features.size()), path});
+      episodes.push_back({length[row], from[row], to[row],
+                          data_pattern_.expand("", {{"chunk_index", data_chunk[row]}, {"file_index", data_file[row]}}),
+                          std::vector<VideoPart>(features.size()), path});
     }
     for (size_t i = 0; i < features.size(); ++i) {
       if (storage[i] != Storage::kVideo) continue;

@@ -8,9 +8,7 @@
 namespace vla::data {
 
 std::string PathPattern::expand(const std::string& video_key, Numbers numbers) const {
-  const auto bad = [&](const std::string& why) {
-    return cxxrun::DataError("{}: path '{}' {}", source, text, why);
-  };
+  const auto bad = [&](const std::string& why) { return cxxrun::DataError("{}: path '{}' {}", source, text, why); };
   std::string path;
   for (size_t i = 0; i < text.size(); ++i) {
     if (text[i] != '{') {
