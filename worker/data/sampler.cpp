@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <limits>
 #include <numeric>
 #include <random>
@@ -75,6 +76,38 @@ Sampler::Sampler(const SamplerOptions& options) : options_(options) {
         "a batch of {} does not fit into a dataset of {} samples; lower training.batch_size or allow the short batch",
         options.global_batch, options.dataset_size);
   }
+  if (!options.parts.empty()) count_shares();
+}
+
+// In proportion to the weights, rounded so that they add up: the largest remainders get one more.
+void Sampler::count_shares() {
+  double weights = 0;
+  int64_t samples = 0;
+  for (const SamplerPart& part : options_.parts) {
+    if (part.size < 1 || !(part.weight > 0) || !std::isfinite(part.weight)) {
+      throw cxxrun::UsageError("a dataset of {} samples cannot have the weight {}; weights are positive numbers",
+                               part.size, part.weight);
+    }
+    weights += part.weight;
+    samples += part.size;
+  }
+  if (samples != options_.dataset_size)
+    throw cxxrun::Error("the parts have {} samples, the dataset {}", samples, options_.dataset_size);
+  std::vector<std::pair<double, size_t>> remainders;  // negative, so that ascending order puts the largest first
+  for (size_t i = 0; i < options_.parts.size(); ++i) {
+    const double share = static_cast<double>(samples) * (options_.parts[i].weight / weights);
+    shares_.push_back(static_cast<int64_t>(share));
+    remainders.emplace_back(static_cast<double>(shares_.back()) - share, i);
+  }
+  std::sort(remainders.begin(), remainders.end());
+  const int64_t left = samples - std::accumulate(shares_.begin(), shares_.end(), int64_t{0});
+  for (int64_t i = 0; i < left; ++i) ++shares_[remainders[static_cast<size_t>(i) % remainders.size()].second];
+  for (size_t i = 0; i < shares_.size(); ++i) {
+    if (shares_[i] > 0) continue;
+    throw cxxrun::UsageError(
+        "dataset {} would never be seen: its weight {} is too small beside the others' ({} in all)", i + 1,
+        options_.parts[i].weight, weights);
+  }
 }
 
 int64_t Sampler::steps_per_epoch() const {
@@ -113,6 +146,27 @@ MicroBatch Sampler::micro_batch(int64_t step, int64_t micro, int64_t accumulatio
   return result;
 }
 
+// Part by part; epoch_order shuffles them together.
+std::vector<int64_t> Sampler::samples_of_parts(int64_t epoch) const {
+  std::vector<int64_t> samples;
+  int64_t first = 0;
+  for (size_t i = 0; i < shares_.size(); ++i) {
+    const int64_t size = options_.parts[i].size, end = (epoch + 1) * shares_[i];
+    // A seed of its own for each part: ~i is no epoch's number.
+    const uint64_t seed = epoch_seed(options_.seed, ~uint64_t{i});
+    for (int64_t at = epoch * shares_[i]; at < end;) {
+      const int64_t round = at / size, stop = std::min(end, (round + 1) * size);
+      const std::vector<int64_t> order = options_.shuffle
+                                             ? random_permutation(size, epoch_seed(seed, static_cast<uint64_t>(round)))
+                                             : std::vector<int64_t>();
+      for (; at < stop; ++at)
+        samples.push_back(first + (options_.shuffle ? order[static_cast<size_t>(at % size)] : at % size));
+    }
+    first += size;
+  }
+  return samples;
+}
+
 const std::vector<int64_t>& Sampler::epoch_order(int64_t epoch) const {
   if (cached_epoch_ != epoch) {
     if (options_.shuffle) {
@@ -120,6 +174,10 @@ const std::vector<int64_t>& Sampler::epoch_order(int64_t epoch) const {
     } else {
       order_.resize(static_cast<size_t>(options_.dataset_size));
       std::iota(order_.begin(), order_.end(), int64_t{0});
+    }
+    if (!shares_.empty()) {
+      const std::vector<int64_t> samples = samples_of_parts(epoch);
+      for (int64_t& place : order_) place = samples[static_cast<size_t>(place)];
     }
     cached_epoch_ = epoch;
   }

@@ -25,17 +25,26 @@ struct MicroBatch {
   std::vector<SampleRef> rows;
 };
 
+// A run of consecutive samples and how often it is to be seen, relative to the other parts.
+struct SamplerPart {
+  int64_t size = 0;
+  double weight = 0;
+};
+
 struct SamplerOptions {
   int64_t dataset_size = 0;
   int64_t global_batch = 0;
   uint64_t seed = 1000;
   bool shuffle = true;
   bool drop_last = false;  // drop the short batch at an epoch's end instead of training on fewer rows
+  // Empty: every sample once an epoch. Else the dataset's parts in order: an epoch still has dataset_size samples, each part a share of
+  // them by its weight, taken from one endless series of shuffles of the part, so that its samples are seen equally often.
+  std::vector<SamplerPart> parts = {};
 };
 
 class Sampler {
  public:
-  explicit Sampler(const SamplerOptions& options);  // UsageError when no whole batch fits and drop_last is set
+  explicit Sampler(const SamplerOptions& options);  // UsageError for sizes or weights that cannot be
 
   int64_t steps_per_epoch() const;
   int64_t global_batch_size(int64_t step) const;  // without making the epoch's order
@@ -48,8 +57,11 @@ class Sampler {
 
  private:
   const std::vector<int64_t>& epoch_order(int64_t epoch) const;
+  void count_shares();
+  std::vector<int64_t> samples_of_parts(int64_t epoch) const;
 
   SamplerOptions options_;
+  std::vector<int64_t> shares_;  // samples of each part in an epoch
   mutable int64_t cached_epoch_ = -1;
   mutable std::vector<int64_t> order_;
 };
