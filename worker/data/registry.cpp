@@ -2,6 +2,7 @@
 #include "common/error.hpp"
 #include "worker/data/lerobot/lerobot_dataset.hpp"
 #include "worker/data/synthetic.hpp"
+#include "worker/data/zarr/zarr_dataset.hpp"
 
 namespace vla::data {
 namespace {
@@ -16,6 +17,7 @@ struct Format {
 constexpr Format kFormats[] = {
     {"synthetic", "synthetic:frames=64,state=4,…", &is_synthetic, &open_synthetic},
     {"lerobot", "a folder with meta/info.json", &is_lerobot, &open_lerobot},
+    {"zarr", "a folder with .zgroup, data/ and meta/episode_ends", &is_zarr, &open_zarr},
 };
 
 }  // namespace
