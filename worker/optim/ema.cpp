@@ -46,10 +46,18 @@ void Ema::update(int64_t step) {
   const double decay = ema_decay(options_, step);
   if (shadow_.empty()) return;
   if (decay == 0) return at::_foreach_copy_(shadow_, parameters_);
-  std::vector<torch::Tensor> targets = parameters_;
-  for (size_t i = 0; i < targets.size(); ++i)
-    targets[i] = targets[i].to(shadow_[i].scalar_type());  // of 16-bit weights
-  at::_foreach_lerp_(shadow_, targets, 1 - decay);
+  // lerp takes one type; weights of 16 bits are widened first, all in few kernels.
+  std::vector<torch::Tensor> same, widened, to_widen, shadow, shadow_of_widened;
+  for (size_t i = 0; i < shadow_.size(); ++i) {
+    const bool is_same = parameters_[i].scalar_type() == shadow_[i].scalar_type();
+    (is_same ? same : to_widen).push_back(parameters_[i]);
+    (is_same ? shadow : shadow_of_widened).push_back(shadow_[i]);
+    if (!is_same) widened.push_back(torch::empty_like(shadow_[i]));
+  }
+  if (!same.empty()) at::_foreach_lerp_(shadow, same, 1 - decay);
+  if (widened.empty()) return;
+  at::_foreach_copy_(widened, to_widen);
+  at::_foreach_lerp_(shadow_of_widened, widened, 1 - decay);
 }
 
 TensorMap Ema::shadow() const {

@@ -1,6 +1,7 @@
 #include "worker/optim/optimizer.hpp"
 
 #include <algorithm>
+#include <map>
 
 #include <torch/torch.h>
 
@@ -9,6 +10,15 @@ namespace {
 
 bool is_16_bit(const torch::Tensor& tensor) {
   return tensor.scalar_type() == torch::kBFloat16 || tensor.scalar_type() == torch::kHalf;
+}
+
+// As float32, in few kernels.
+std::vector<torch::Tensor> widened(const std::vector<torch::Tensor>& tensors) {
+  std::vector<torch::Tensor> wide;
+  for (const torch::Tensor& tensor : tensors)
+    wide.push_back(torch::empty_like(tensor, tensor.options().dtype(torch::kFloat)));
+  at::_foreach_copy_(wide, tensors);
+  return wide;
 }
 
 }  // namespace
@@ -57,14 +67,21 @@ std::vector<torch::Tensor> Optimizer::gradients() const {
 
 torch::Tensor Optimizer::clip_grad_norm() {
   const torch::NoGradGuard no_grad;
-  const std::vector<torch::Tensor> grads = gradients();
-  if (grads.empty()) return norm_ = torch::zeros_like(skipped_);
-  // The sum of squares of 16-bit gradients would overflow, or lose most of its digits.
-  const bool widen = std::any_of(grads.begin(), grads.end(), is_16_bit);
-  const std::vector<torch::Tensor> norms =
-      widen ? at::_foreach_norm(grads, 2, torch::kFloat) : at::_foreach_norm(grads, 2);
-  norm_ = torch::linalg_vector_norm(torch::stack(norms), 2);
-  if (options_.grad_clip_norm > 0) at::_foreach_mul_(grads, (options_.grad_clip_norm / (norm_ + 1e-6)).clamp_max(1));
+  std::map<at::ScalarType, std::vector<torch::Tensor>> by_type;  // kernels that hold several types are slow
+  for (const torch::Tensor& gradient : gradients()) by_type[gradient.scalar_type()].push_back(gradient);
+  if (by_type.empty()) return norm_ = torch::zeros_like(skipped_);
+  std::vector<torch::Tensor> norms;
+  for (const auto& [type, grads] : by_type) {
+    // The sum of squares of 16-bit gradients would overflow, or lose most of its digits.
+    const auto wide = type == torch::kDouble ? torch::kDouble : torch::kFloat;
+    norms.push_back(torch::linalg_vector_norm(torch::stack(at::_foreach_norm(grads, 2, wide)), 2));
+  }
+  norm_ = norms.size() == 1 ? norms.front() : torch::linalg_vector_norm(torch::stack(norms), 2);
+  if (options_.grad_clip_norm > 0) {
+    const torch::Tensor factor = (options_.grad_clip_norm / (norm_ + 1e-6)).clamp_max(1);
+    // In their own type it is faster, but float16 has no small factors.
+    for (const auto& [type, grads] : by_type) at::_foreach_mul_(grads, type == torch::kHalf ? factor : factor.to(type));
+  }
   return norm_;
 }
 
@@ -97,13 +114,15 @@ void Optimizer::step(const Bucket& bucket, const torch::Tensor& skip) {
     TORCH_CHECK(grad.strides() == slot.parameter.strides() || (grad.is_contiguous() && slot.parameter.is_contiguous()),
                 "gradient of ", slot.name, " is laid out unlike its parameter");
     parameters.push_back(slot.master.defined() ? slot.master : slot.parameter);
-    grads.push_back(slot.master.defined() ? grad.to(torch::kFloat) : grad);
+    grads.push_back(grad);
     exp_avgs.push_back(slot.exp_avg);
     exp_avg_sqs.push_back(slot.exp_avg_sq);
     steps.push_back(slot.step);
     if (slot.master.defined()) rounded.push_back(slot.parameter);
   }
   if (parameters.empty()) return;
+  const bool has_masters = !rounded.empty();  // a bucket has one type: all or none
+  if (has_masters) grads = widened(grads);
   if (skip.defined()) {
     at::_foreach_add_(steps, 1 - skip);
   } else {
@@ -126,7 +145,7 @@ void Optimizer::step(const Bucket& bucket, const torch::Tensor& skip) {
   } else {
     update(bucket.lr * factor_);
   }
-  if (!rounded.empty()) at::_foreach_copy_(rounded, parameters);  // a bucket has one type: all or none
+  if (has_masters) at::_foreach_copy_(rounded, parameters);
 }
 
 void Optimizer::zero_grad() {
