@@ -13,6 +13,7 @@ struct Verb {
 constexpr Verb kVerbs[] = {
     {"sample", "DATASET --episode E --frame F", "print what a policy is fed at a frame, before normalisation",
      &sample_command},
+    {"check", "DATASET", "find what would stop a training or spoil it", &check_command},
 };
 
 void print_overview(std::ostream& out) {

@@ -14,5 +14,6 @@ using Arguments = std::span<const std::string>;
 int run_data_command(Arguments arguments, std::ostream& out);
 
 int sample_command(Arguments arguments, std::ostream& out);
+int check_command(Arguments arguments, std::ostream& out);
 
 }  // namespace vla::data

@@ -29,7 +29,7 @@ std::vector<json> read_samples(const std::string& root, const json& samples, int
   for (const json& sample : samples) {
     arguments.insert(arguments.end(), {"--episode", sample["episode"].dump(), "--frame", sample["frame"].dump()});
   }
-  const Run run = run_data(arguments);
+  const Outcome run = run_data(arguments);
   EXPECT_EQ(run.exit_code, 0);
   return lines_of(run.output);
 }

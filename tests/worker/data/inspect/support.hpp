@@ -9,12 +9,12 @@
 
 namespace vla::data {
 
-struct Run {
+struct Outcome {
   int exit_code = 0;
   std::string output;
 };
 
-inline Run run_data(const std::vector<std::string>& arguments) {
+inline Outcome run_data(const std::vector<std::string>& arguments) {
   std::ostringstream out;
   const int exit_code = run_data_command(arguments, out);
   return {exit_code, out.str()};
