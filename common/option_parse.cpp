@@ -81,6 +81,11 @@ T parse_item(const OptionRow& row, const Setting& setting, const std::string& te
     const bool is_choice = std::ranges::find(row.choices, text) != row.choices.end();
     if (row.is_path) {
       if (text.empty() || text == "none" || is_choice || has_scheme(text)) return text;
+      // Of an item with fields, "path=DIR;weight=2", the one that is a path.
+      if (const size_t field = text.find("path="); field == 0 || (field != std::string::npos && text[field - 1] == ';')) {
+        const size_t begin = field + 5, end = std::min(text.find(';', begin), text.size());
+        return text.substr(0, begin) + parse_item<T>(row, setting, text.substr(begin, end - begin)) + text.substr(end);
+      }
       return std::filesystem::absolute(setting.directory / text).lexically_normal().string();
     }
     if (!row.choices.empty() && !is_choice) {

@@ -60,11 +60,35 @@ class Flattener {
   std::vector<std::string> scalars(const YAML::Node& list, const std::string& source, std::string_view key) {
     std::vector<std::string> items;
     for (const YAML::Node& item : list) {
-      if (!item.IsScalar()) throw UsageError("{}: '{}' must be a list of plain values", source, key);
       if (++values_ > kMaxValues) throw UsageError("{}: more than {} values, aliases included", source, kMaxValues);
-      items.push_back(item.Scalar());
+      items.push_back(item.IsMap() ? fields(item, source, key) : scalar(item, source, key));
     }
     return items;
+  }
+
+  static const std::string& scalar(const YAML::Node& node, const std::string& source, std::string_view key) {
+    if (!node.IsScalar()) throw UsageError("{}: '{}' must be a list of plain values", source, key);
+    return node.Scalar();
+  }
+
+  // An item {path: a, episodes: [0, 2]} as the text "path=a;episodes=0+2".
+  std::string fields(const YAML::Node& map, const std::string& source, std::string_view key) {
+    std::string text;
+    for (const auto& field : map) {
+      if (!text.empty()) text += ';';
+      text += scalar(field.first, source, key) + '=';
+      if (field.second.IsSequence()) {
+        std::string list;
+        for (const YAML::Node& item : field.second) {
+          if (++values_ > kMaxValues) throw UsageError("{}: more than {} values, aliases included", source, kMaxValues);
+          list += (list.empty() ? "" : "+") + scalar(item, source, key);
+        }
+        text += list;
+      } else {
+        text += scalar(field.second, source, key);
+      }
+    }
+    return text;
   }
 
   std::vector<Setting> settings;

@@ -1,5 +1,5 @@
 // Reads a YAML file of options into a flat list of settings with dotted names and file:line, strictly: one document, mappings
-// of scalars and lists of scalars, no key twice. Safe on hostile input: size, depth and the expansion of aliases are bounded.
+// of scalars and lists of scalars, no key twice. A list's item that is a flat mapping becomes the text "key=value;key=value". Safe on hostile input: size, depth and the expansion of aliases are bounded.
 // Throws UsageError naming file, line and key.
 #pragma once
 

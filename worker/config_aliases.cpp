@@ -1,8 +1,10 @@
 #include "worker/config_aliases.hpp"
 
 #include <algorithm>
+#include <optional>
 
 #include "common/error.hpp"
+#include "worker/optim/options.hpp"
 
 namespace vla {
 namespace {
@@ -30,12 +32,18 @@ std::string resume(const Setting& setting) {
 
 std::string resume_if_possible(const Setting& setting) { return cxxrun::parse_bool(setting) ? "auto" : ""; }
 
-std::string only_full_precision(const Setting& setting) {
-  std::string text = lower(setting.text());
-  if (text.starts_with("torch.")) text.erase(0, 6);
-  if (is_one_of(text, {"", "no", "none", "false", "off", "fp32", "float32"})) return "";
-  throw UsageError("{}: {}='{}': mixed precision is not supported; use 'no' to train in float32", setting.source,
-                   setting.name, setting.text());
+std::string precision(const Setting& setting) { return parse_precision(setting.text(), fmt::format("{}: {}", setting.source, setting.name)); }
+
+std::string reported_to_wandb(const Setting& setting) {
+  const std::string text = lower(setting.text());
+  if (is_one_of(text, {"wandb", "all"})) return "true";
+  if (is_one_of(text, {"none", "tensorboard", ""})) return "false";
+  throw UsageError("{}: {}='{}' is not known: wandb, none, or logging.sinks for what else there is", setting.source, setting.name, setting.text());
+}
+
+std::string wandb_mode(const Setting& setting) {
+  const std::string text = lower(setting.text());
+  return is_one_of(text, {"", "true", "null"}) ? "auto" : text;
 }
 
 std::string only_false(const Setting& setting) {
@@ -48,16 +56,14 @@ std::string only_true(const Setting& setting) {
   throw UsageError("{}: {}='{}': not supported; set it to true", setting.source, setting.name, setting.text());
 }
 
-std::string only_steps(const Setting& setting) {
-  throw UsageError("{}: {}='{}' counts epochs; give the number of steps in training.save_freq instead", setting.source,
-                   setting.name, setting.text());
-}
-
 constexpr char kPython[] = "has no effect: it tunes Python's data loading, which is not used here";
 constexpr char kDdp[] = "has no effect: the number of ranks alone decides";
-constexpr char kMetrics[] = "has no effect: metrics are written to metrics.jsonl in the output folder";
+constexpr char kArtifacts[] = "has no effect: weights are not uploaded";
 constexpr char kHub[] = "has no effect: nothing is uploaded";
 constexpr char kSimulator[] = "has no effect: there is no simulator; training.val_freq validates on held-out episodes";
+
+constexpr char kUseMixed[] = "training.use_mixed_precision";
+constexpr char kMixedDtype[] = "training.mixed_precision_dtype";
 
 constexpr ConfigAlias kAliases[] = {
     // LeRobot's batch_size is that of one process; here training.batch_size_mode decides, and its default is the total.
@@ -98,8 +104,9 @@ constexpr ConfigAlias kAliases[] = {
     {"save_freq", "training.save_freq"},
     {"checkpointing_period", "training.save_freq"},
     {"training.save_every_n_steps", "training.save_freq"},
-    {"training.checkpoint_every", nullptr, only_steps},
-    {"training.save_checkpoint_interval", nullptr, only_steps},
+    {"training.checkpoint_every", "training.save_epochs"},
+    {"training.save_checkpoint_interval", "training.save_epochs"},
+    {"checkpoints_total_limit", "training.keep_checkpoints"},
     {"log_freq", "training.log_freq"},
     {"training.log_interval", "training.log_freq"},
     {"val_freq", "training.val_freq"},
@@ -110,18 +117,25 @@ constexpr ConfigAlias kAliases[] = {
     {"dataloader.drop_last", "training.drop_last"},
     {"find_unused_parameters", "training.find_unused_parameters", nullptr, nullptr, true},
     {"dtype", "training.dtype"},
-    {"mixed_precision", nullptr, only_full_precision},
-    {"accelerator.mixed_precision", nullptr, only_full_precision},
-    {"model.vlm_config.dtype", nullptr, only_full_precision},
-    {"use_mixed_precision", nullptr, only_false, nullptr, true},
-    {"training.use_mixed_precision", nullptr, only_false},
-    {"mixed_precision_dtype", nullptr},
-    {"training.mixed_precision_dtype", nullptr},
-    {"policy.use_amp", nullptr, only_false, nullptr, true},
-    {"use_ema", nullptr, only_false, nullptr, true},
-    {"training.use_ema", nullptr, only_false},
-    {"ema.enable", nullptr, only_false, nullptr, true},
-    {"dataset.image_transforms.enable", nullptr, only_false, nullptr, true},
+    {"training.precision", "training.precision", precision},
+    {"precision", "training.precision", precision},
+    {"mixed_precision", "training.precision", precision},
+    {"accelerator.mixed_precision", "training.precision", precision},
+    {"model.vlm_config.dtype", "training.precision", precision},
+    // Two settings that make one: see join_mixed_precision().
+    {"use_mixed_precision", kUseMixed, nullptr, nullptr, true},
+    {"training.use_mixed_precision", kUseMixed},
+    {"policy.use_amp", kUseMixed, nullptr, nullptr, true},
+    {"mixed_precision_dtype", kMixedDtype, precision},
+    {"training.mixed_precision_dtype", kMixedDtype, precision},
+    {"use_ema", "ema.enable", nullptr, nullptr, true},
+    {"training.use_ema", "ema.enable"},
+    {"ema.max_value", "ema.decay"},
+    {"ema.min_value", "ema.min_decay"},
+    {"dataset.image_transforms.enable", "augment.enable", nullptr, nullptr, true},
+    {"dataset.image_transforms.max_num_transforms", "augment.max_num_transforms"},
+    {"dataset.image_transforms.random_order", "augment.random_order"},
+    {"rename_map", "policy.rename_map"},
     {"dataset.streaming", nullptr, only_false, nullptr, true},
     {"use_policy_training_preset", nullptr, only_true, nullptr, true},
     {"tolerance_s", "dataset.tolerance_s"},
@@ -159,21 +173,23 @@ constexpr ConfigAlias kAliases[] = {
     {"prefetch_factor", nullptr, nullptr, kPython},
     {"data.prefetch_factor", nullptr, nullptr, kPython},
     {"dataset.video_backend", nullptr, nullptr, kPython},
-    {"use_wandb", nullptr, nullptr, kMetrics, true},
-    {"enable_wandb", nullptr, nullptr, kMetrics, true},
-    {"training.use_wandb", nullptr, nullptr, kMetrics},
-    {"wandb_project", nullptr, nullptr, kMetrics},
-    {"wandb_project_name", nullptr, nullptr, kMetrics},
-    {"wandb_entity", nullptr, nullptr, kMetrics},
-    {"wandb.enable", nullptr, nullptr, kMetrics, true},
-    {"wandb.project", nullptr, nullptr, kMetrics},
-    {"wandb.entity", nullptr, nullptr, kMetrics},
-    {"wandb.run_id", nullptr, nullptr, kMetrics},
-    {"wandb.mode", nullptr, nullptr, kMetrics},
-    {"wandb.notes", nullptr, nullptr, kMetrics},
-    {"wandb.disable_artifact", nullptr, nullptr, kMetrics, true},
-    {"report_to", nullptr, nullptr, kMetrics},
-    {"logging.mode", nullptr, nullptr, kMetrics},
+    {"use_wandb", "logging.wandb.enable", nullptr, nullptr, true},
+    {"enable_wandb", "logging.wandb.enable", nullptr, nullptr, true},
+    {"training.use_wandb", "logging.wandb.enable"},
+    {"wandb.enable", "logging.wandb.enable", nullptr, nullptr, true},
+    {"report_to", "logging.wandb.enable", reported_to_wandb},
+    {"wandb_project", "logging.wandb.project"},
+    {"wandb_project_name", "logging.wandb.project"},
+    {"wandb.project", "logging.wandb.project"},
+    {"logging.project", "logging.wandb.project"},
+    {"wandb_entity", "logging.wandb.entity"},
+    {"wandb.entity", "logging.wandb.entity"},
+    {"wandb.run_id", "logging.wandb.id"},
+    {"wandb_run_id", "logging.wandb.id"},
+    {"wandb.mode", "logging.wandb.mode", wandb_mode},
+    {"logging.mode", "logging.wandb.mode", wandb_mode},
+    {"wandb.notes", "logging.wandb.notes"},
+    {"wandb.disable_artifact", nullptr, nullptr, kArtifacts, true},
     {"policy.push_to_hub", nullptr, nullptr, kHub, true},
     {"policy.repo_id", nullptr, nullptr, kHub},
     {"eval_freq", nullptr, nullptr, kSimulator},
@@ -188,7 +204,24 @@ constexpr EnvironmentAlias kVariables[] = {
     {"ACCELERATE_MIXED_PRECISION", "mixed_precision"},
     {"MIXED_PRECISION", "mixed_precision"},
     {"ENABLE_WANDB", "enable_wandb"},
+    {"WANDB_RUN_ID", "wandb_run_id"},
 };
+
+// use_mixed_precision: true, with or without a mixed_precision_dtype (else bfloat16), is one training.precision.
+void join_mixed_precision(std::vector<Setting>& settings) {
+  std::optional<Setting> joined;
+  std::string dtype = "bf16-mixed";
+  for (const Setting& setting : settings) {
+    if (setting.name == kMixedDtype && !setting.items.empty()) dtype = setting.text();
+    if (setting.name == kUseMixed && cxxrun::parse_bool(setting)) joined = setting;
+  }
+  std::erase_if(settings, [](const Setting& setting) { return setting.name == kUseMixed || setting.name == kMixedDtype; });
+  if (!joined) return;
+  joined->name = "training.precision";
+  joined->kind = Setting::Kind::kScalar;
+  joined->items = {dtype};
+  settings.push_back(std::move(*joined));
+}
 
 }  // namespace
 
@@ -218,6 +251,7 @@ std::vector<Setting> resolve_aliases(const std::vector<Setting>& settings, std::
     }
     resolved.push_back(std::move(setting));
   }
+  join_mixed_precision(resolved);
   // "--resume=true --checkpoint_path=DIR" is one request, in either order.
   const auto is_resume = [](const Setting& setting) { return setting.name == "resume" && !setting.items.empty(); };
   const auto is_word = [](const Setting& setting) { return is_one_of(setting.text(), {"true", "auto"}); };

@@ -3,6 +3,13 @@
 #include <torch/torch.h>
 
 namespace vla {
+namespace {
+
+using Seconds = std::chrono::duration<double>;
+
+constexpr int64_t kTimes = 5;  // of a rank: data, forward and backward, exposed all-reduce, optimizer, wait in the loader
+
+}  // namespace
 
 void MetricWindow::add_loss(const PolicyLoss& loss) {
   std::vector<torch::Tensor> values{loss.loss.detach().to(torch::kDouble)};
@@ -12,39 +19,61 @@ void MetricWindow::add_loss(const PolicyLoss& loss) {
     values.push_back(value.to(torch::kDouble));
   }
   const auto stacked = torch::stack(values);
-  sums_ = sums_.defined() ? sums_.add_(stacked) : stacked;
+  step_ = step_.defined() ? step_.add_(stacked) : stacked;
 }
 
 void MetricWindow::end_step(const torch::Tensor& grad_norm, int64_t samples) {
-  grad_norms_ = grad_norms_.defined() ? grad_norms_ + grad_norm : grad_norm;
+  const auto norm = grad_norm.to(torch::kDouble);
+  const auto good = at::isfinite(norm);
+  const auto finite = at::where(good, torch::stack({norm, torch::ones_like(norm)}), 0.0);
+  // The mask, not a product: NaN times zero is NaN.
+  const auto step = at::where(good, step_, 0.0);
+  norms_ = norms_.defined() ? norms_.add_(finite) : finite;
+  sums_ = sums_.defined() ? sums_.add_(step) : step;
+  step_ = torch::Tensor();
   samples_ += samples;
   ++steps_;
 }
 
 StepMetrics MetricWindow::close(const cxxrun::World& world, std::chrono::nanoseconds waited) {
-  using Seconds = std::chrono::duration<double>;
-  const auto total = torch::cat({sums_, torch::tensor({Seconds(waited - waited_before_).count()}, torch::kDouble).to(sums_.device())});
+  const StepSeconds own = timer_.take();
+  const int64_t ranks = world.size();
+  auto times = torch::zeros({ranks, kTimes}, torch::kDouble);
+  times[world.rank()] = torch::tensor({own.data, own.forward_backward, own.all_reduce, own.optimizer, Seconds(waited - waited_before_).count()}, torch::kDouble);
+  const auto total = torch::cat({times.flatten().to(sums_.device()), sums_});
   world.all_reduce_sum(total);
-  const auto host = total.cpu();
+  const torch::Tensor host = torch::cat({total, norms_}).cpu();
+  times = host.slice(0, 0, ranks * kTimes).view({ranks, kTimes});
+  const double* losses = host.const_data_ptr<double>() + ranks * kTimes;
+  const double* norms = losses + sums_.numel();
   const double seconds = Seconds(std::chrono::steady_clock::now() - start_).count();
-  const auto steps = static_cast<double>(steps_);
+  const double good = norms[1];
 
   StepMetrics metrics;
-  metrics.loss = host[0].item<double>() / steps;
-  for (size_t i = 0; i < names_.size(); ++i) metrics.more.emplace_back(names_[i], host[static_cast<int64_t>(i) + 1].item<double>() / steps);
-  metrics.grad_norm = grad_norms_.item<double>() / steps;
-  metrics.seconds_per_step = seconds / steps;
+  metrics.loss = losses[0] / good;  // NaN where no step was
+  for (size_t i = 0; i < names_.size(); ++i) metrics.more.emplace_back(names_[i], losses[i + 1] / good);
+  metrics.grad_norm = norms[0] / good;
+  metrics.seconds_per_step = seconds / static_cast<double>(steps_);
   metrics.samples_per_s = static_cast<double>(samples_) / seconds;
-  metrics.data_wait = host[-1].item<double>() / static_cast<double>(world.size()) / seconds;
+  // The slowest rank is the one that has most to do by itself: the others wait for it in the all-reduce.
+  metrics.slowest_rank = (times.select(1, 0) + times.select(1, 1) + times.select(1, 3)).argmax().item<int64_t>();
+  const double* slowest = times.const_data_ptr<double>() + *metrics.slowest_rank * kTimes;
+  metrics.data_s = slowest[0];
+  metrics.forward_backward_s = slowest[1];
+  metrics.all_reduce_s = slowest[2];
+  metrics.optimizer_s = slowest[3];
+  metrics.data_wait = times.select(1, 4).mean().item<double>() / seconds;
+  if (const int64_t skipped = steps_ - static_cast<int64_t>(good); skipped > 0) metrics.more.emplace_back("skipped_steps", skipped);
   restart(waited);
   return metrics;
 }
 
 void MetricWindow::restart(std::chrono::nanoseconds waited) {
-  sums_ = grad_norms_ = torch::Tensor();
+  step_ = sums_ = norms_ = torch::Tensor();
   steps_ = samples_ = 0;
   start_ = std::chrono::steady_clock::now();
   waited_before_ = waited;
+  timer_.take();
 }
 
 }  // namespace vla

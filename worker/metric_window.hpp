@@ -1,4 +1,5 @@
-// The numbers between two log lines. Losses and gradient norms are added up on the device; nothing is read back before close().
+// The numbers between two log lines. Losses and gradient norms are added up on the device; nothing is read back before close(). A
+// step whose gradient is NaN or infinite is left out of the means, and counted. Used by the training thread.
 #pragma once
 
 #include <chrono>
@@ -10,15 +11,20 @@
 #include "worker/distributed/process_group.hpp"
 #include "worker/loggers/logger.hpp"
 #include "worker/policies/policy.hpp"
+#include "worker/step_timer.hpp"
 
 namespace vla {
 
 class MetricWindow {
  public:
-  MetricWindow() { restart({}); }
+  explicit MetricWindow(at::Device device) : timer_(device) { restart({}); }
 
+  StepTimer& timer() { return timer_; }
   void add_loss(const PolicyLoss& loss);  // of every micro-batch
-  void end_step(const torch::Tensor& grad_norm, int64_t samples);  // `samples` of all ranks
+  // `grad_norm`: of the global gradient, a scalar. `samples`: of all ranks.
+  void end_step(const torch::Tensor& grad_norm, int64_t samples);
+  // This rank's part of the loss of the step that is being added up, a scalar; undefined before the first add_loss().
+  torch::Tensor step_loss() const { return step_.defined() ? step_[0] : torch::Tensor(); }
 
   int64_t steps() const { return steps_; }
   // Means over the window and all ranks, then starts the next window. `waited`: this rank's time in the loader since the start of
@@ -29,8 +35,9 @@ class MetricWindow {
   void exclude(std::chrono::steady_clock::duration duration) { start_ += duration; }
 
  private:
-  torch::Tensor sums_;  // float64 [1 + metrics]: loss, then the policy's metrics
-  torch::Tensor grad_norms_;
+  StepTimer timer_;
+  torch::Tensor step_, sums_;  // float64 [1 + metrics]: loss, then the policy's metrics
+  torch::Tensor norms_;  // float64 [2]: sum of the finite gradient norms, their number
   std::vector<std::string> names_;
   int64_t steps_ = 0, samples_ = 0;
   std::chrono::steady_clock::time_point start_;

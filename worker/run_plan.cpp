@@ -94,26 +94,4 @@ std::string default_output_dir(const std::string& experiment_name, int64_t launc
                                  : fmt::format("experiments/{}_{}", experiment_name, stamp);
 }
 
-std::vector<std::string> start_lines(const TrainConfig& config, const StartInfo& info) {
-  const TrainingOptions& training = config.training;
-  const std::string address = info.world_size > 1 ? fmt::format(" addr={}:{}", info.master_addr, info.master_port) : "";
-  std::vector<std::string> lines = {
-      fmt::format("policy={} config={} device={} backend={}{}", config.policy.type,
-                  info.config_path.empty() ? "none" : info.config_path, info.device, info.backend, address),
-      fmt::format("batch_size={} mode={} world={} accum={} per_gpu={} effective={}", training.batch_size,
-                  training.batch_size_mode, info.world_size, info.batch.accumulation, info.batch.per_gpu,
-                  info.batch.effective),
-      fmt::format("lr base={} scaling={} factor={} final={}", info.lr.base, training.lr_scaling, info.lr.factor,
-                  info.lr.lr),
-      fmt::format("precision={}", training.dtype),
-      fmt::format("workers per_rank={} total={}", info.workers.per_rank, info.workers.total),
-      fmt::format("steps={}", info.total_steps),
-      fmt::format("output_dir={}", config.output_dir),
-  };
-  for (const auto* warnings : {&info.batch.warnings, &info.lr.warnings, &info.workers.warnings}) {
-    for (const std::string& warning : *warnings) lines.push_back("warning: " + warning);
-  }
-  return lines;
-}
-
 }  // namespace vla

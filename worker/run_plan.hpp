@@ -46,14 +46,4 @@ EpisodeSplit split_episodes(const std::vector<int64_t>& episode_tasks, int64_t v
 // "outputs/20250115_123456" or "experiments/name_20250115_123456" in local time.
 std::string default_output_dir(const std::string& experiment_name, int64_t launch_time);
 
-struct StartInfo {
-  std::string config_path, device, backend, master_addr;
-  int64_t master_port = 0, world_size = 1, total_steps = 0;
-  BatchPlan batch = {};
-  LrPlan lr = {};
-  WorkersPlan workers = {};
-};
-// What rank 0 prints before the first step, warnings last. Scripts look for these lines.
-std::vector<std::string> start_lines(const TrainConfig& config, const StartInfo& info);
-
 }  // namespace vla

@@ -5,27 +5,57 @@
 
 namespace vla {
 
+void StepAgreement::note(int64_t step, const torch::Tensor& loss, const torch::Tensor& grad_norm) {
+  const auto options = torch::dtype(torch::kDouble).device(world_.device());
+  noted_ = torch::zeros({world_.size() + 1}, options);
+  noted_[world_.rank()] = at::isfinite(loss).logical_not().to(options);
+  // Every rank has the same norm: one of them says so.
+  if (world_.is_main()) noted_[-1] = at::isfinite(grad_norm).logical_not().to(options);
+  noted_step_ = step;
+}
+
 torch::Tensor StepAgreement::exchange(const torch::Tensor& counts) {
   const double save = shutdown_.take_save_request() ? 1 : 0;
   const double stop = shutdown_.stop_signal() != 0 ? 1 : 0;
-  const auto wishes = torch::tensor({save, stop}, torch::kDouble).to(counts.device());
-  const auto all = torch::cat({counts, wishes});
+  const auto wishes = torch::tensor({save, stop}, torch::kDouble).to(world_.device());
+  if (!noted_.defined()) noted_ = torch::zeros({world_.size() + 1}, torch::dtype(torch::kDouble).device(world_.device()));
+  const auto all = torch::cat({counts, wishes, noted_});
   world_.all_reduce_sum(all);
+  noted_.zero_();
+  sent_step_ = noted_step_;
 
-  if (!host_.defined()) host_ = torch::zeros({2}, torch::dtype(torch::kDouble).pinned_memory(counts.is_cuda()));
-  host_.copy_(all.slice(0, -2), /*non_blocking=*/true);
-  if (counts.is_cuda()) {
-    copied_.emplace(counts.device().type());
-    copied_->record(c10::impl::VirtualGuardImpl(counts.device().type()).getStream(counts.device()));
+  const int64_t n = counts.numel();
+  if (!host_.defined()) host_ = torch::zeros({all.numel() - n}, torch::dtype(torch::kDouble).pinned_memory(world_.device().is_cuda()));
+  host_.copy_(all.slice(0, n), /*non_blocking=*/true);
+  if (world_.device().is_cuda()) {
+    copied_.emplace(world_.device().type());
+    copied_->record(c10::impl::VirtualGuardImpl(world_.device().type()).getStream(world_.device()));
   }
-  return all.slice(0, 0, -2);
+  unread_ = true;
+  return all.slice(0, 0, n);
 }
 
 StepAgreement::Requests StepAgreement::requests() {
-  if (!host_.defined()) return {};
+  if (!std::exchange(unread_, false)) return {};
   if (copied_) copied_->synchronize();
-  const double* wishes = host_.const_data_ptr<double>();
-  return {wishes[0] > 0, wishes[1] > 0};
+  const double* values = host_.const_data_ptr<double>();
+  Requests requests{.save = values[0] > 0, .stop = values[1] > 0};
+  NonFiniteStep bad{.step = sent_step_, .ranks = {}};
+  for (int64_t rank = 0; rank < world_.size(); ++rank) {
+    if (values[2 + rank] > 0) bad.ranks.push_back(rank);
+  }
+  if (!bad.ranks.empty() || values[2 + world_.size()] > 0) requests.non_finite = std::move(bad);
+  return requests;
+}
+
+StepAgreement::Requests StepAgreement::settle() {
+  Requests before = requests();
+  exchange(torch::zeros({0}, torch::dtype(torch::kDouble).device(world_.device())));
+  Requests now = requests();
+  now.save |= before.save;
+  now.stop |= before.stop;
+  if (before.non_finite) now.non_finite = std::move(before.non_finite);
+  return now;
 }
 
 }  // namespace vla

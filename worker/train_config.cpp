@@ -6,6 +6,7 @@
 #include "common/error.hpp"
 #include "common/yaml_config.hpp"
 #include "worker/config_aliases.hpp"
+#include "worker/dataset_parts.hpp"
 
 namespace vla {
 
@@ -16,6 +17,11 @@ using cxxrun::UsageError;
 
 void DatasetOptions::describe(OptionTable& table) {
   table.add("root", root, "folder of the dataset, or synthetic:… for made-up data").path();
+  table
+      .add("datasets", datasets,
+           "instead of root, several datasets trained on together: a list of {path, weight, episodes}, or of "
+           "'path=DIR;weight=0.5;episodes=0-9+12'; weights are shares of the samples, without them every frame counts the same")
+      .path();
   table.add("repo_id", repo_id, "name of the dataset, kept in checkpoints; nothing is downloaded");
   table.add("episodes", episodes, "numbers of the episodes to use; empty = all").at_least(0);
   table
@@ -34,7 +40,9 @@ void DatasetOptions::describe(OptionTable& table) {
 
 void PolicyChoice::describe(OptionTable& table) {
   table.add("type", type, "which policy to train");
-  table.add("path", path, "pretrained policy to start from: a checkpoint's pretrained_model folder").path();
+  table.add("path", path, "pretrained policy to start from: a checkpoint, or its pretrained_model folder").path();
+  table.add("rename_map", rename_map,
+            "names that the policy has for the dataset's features: a list of 'observation.images.top=observation.images.camera1'");
 }
 
 void TrainingOptions::describe(OptionTable& table) {
@@ -61,7 +69,19 @@ void TrainingOptions::describe(OptionTable& table) {
       .add("lr_scaling", lr_scaling,
            "multiply the lr by the number of ranks or its root, unless it comes from the command line")
       .one_of({"none", "linear", "sqrt"});
-  table.add("dtype", dtype, "type of parameters and arithmetic").one_of({"float32", "float64"});
+  table
+      .add("precision", precision,
+           "fp32 | tf32 (matrix products in 10 bits) | bf16-mixed, fp16-mixed (parameters in float32, arithmetic in 16 bits; "
+           "fp16 with a loss scale) | bf16-true (parameters in bfloat16 too)")
+      .one_of(precision_names());
+  table.add("dtype", dtype, "float64 instead of float32, to compare runs exactly; only with precision=fp32")
+      .one_of({"float32", "float64"});
+  table
+      .add("on_non_finite", on_non_finite,
+           "a step whose loss or gradient is NaN or infinite is never applied; then: stop with an error, or skip it and go on")
+      .one_of({"stop", "skip"});
+  table.add("activation_checkpointing", activation_checkpointing,
+            "compute the layers' activations again in the backward pass instead of keeping them: less memory, about 1.3 times the time");
   table
       .add("num_workers", num_workers,
            "decoding threads of each rank; auto = the cores of the machine shared among its ranks, at most 8")
@@ -71,8 +91,12 @@ void TrainingOptions::describe(OptionTable& table) {
   table.add("drop_last", drop_last, "leave out the short batch at an epoch's end instead of training on fewer samples");
   table.add("log_freq", log_freq, "a line of metrics every so many steps").at_least(1).in("steps");
   table.add("save_freq", save_freq, "a checkpoint every so many steps; 0 = only at the end").at_least(0).in("steps");
+  table.add("save_epochs", save_epochs, "a checkpoint every so many epochs, instead of save_freq").at_least(0).in("epochs");
   table.add("val_freq", val_freq, "validate every so many steps; 0 = with every checkpoint").at_least(0).in("steps");
   table.add("keep_checkpoints", keep_checkpoints, "how many of the newest checkpoints to keep; 0 = all").at_least(0);
+  table.add("keep_every", keep_every, "checkpoints at multiples of this many steps are kept whatever keep_checkpoints says; 0 = none")
+      .at_least(0)
+      .in("steps");
   table.add("find_unused_parameters", find_unused_parameters,
             "allow parameters that get no gradient in some steps (slower)");
 }
@@ -83,6 +107,11 @@ void TrainConfig::describe(OptionTable& table) {
   table.section("training", training);
   table.section("optimizer", optimizer);
   table.section("scheduler", scheduler);
+  table.section("ema", ema);
+  table.section("grad_scaler", grad_scaler);
+  table.section("augment", augment);
+  table.section("data", data);
+  table.section("logging", logging);
   table
       .add("output_dir", output_dir,
            "where results go; empty = outputs/DATE_TIME, or experiments/NAME_DATE_TIME with a name")
@@ -97,6 +126,10 @@ void TrainConfig::describe(OptionTable& table) {
            "is one")
       .path()
       .one_of({"", "true", "auto"})
+      .transient();
+  table
+      .add("resume_changed", resume_changed,
+           "continue although seed, batch size or data changed since the checkpoint: the sequence of samples will not be that of one run")
       .transient();
   table
       .add("world_size", world_size,
@@ -140,8 +173,15 @@ void finish(TrainConfig& config, OptionTable& table) {
     const std::string& source = table.find(name)->source;
     return source.empty() ? std::string(name) : source + ": " + name;
   };
-  if (config.dataset.root.empty()) {
+  if (dataset_parts(config.dataset).empty()) {
     throw UsageError("dataset.root is not set: give the folder of the dataset, for example --dataset.root=DIR");
+  }
+  if (!config.dataset.datasets.empty() && !config.dataset.episodes.empty()) {
+    throw UsageError("{}: with dataset.datasets, the episodes stand in the list: 'path=DIR;episodes=0-9'", place("dataset.episodes"));
+  }
+  if (config.training.dtype == "float64" && config.training.precision != "fp32") {
+    throw UsageError("{}=float64 is for exact comparisons and does not go with {}={}", place("training.dtype"), place("training.precision"),
+                     config.training.precision);
   }
   if (config.dataset.val_episodes > 0 && config.dataset.eval_split > 0) {
     throw UsageError("{}={} and eval_split={} both hold out episodes; set one of them", place("dataset.val_episodes"),

@@ -12,12 +12,16 @@
 
 #include "common/option_parse.hpp"
 #include "common/option_table.hpp"
+#include "worker/augment_options.hpp"
+#include "worker/data/options.hpp"
+#include "worker/loggers/options.hpp"
 #include "worker/optim/options.hpp"
 
 namespace vla {
 
 struct DatasetOptions {
   std::string root;
+  std::vector<std::string> datasets;  // see worker/dataset_parts.hpp
   std::string repo_id;
   std::vector<int64_t> episodes;
   int64_t val_episodes = 0;
@@ -32,6 +36,7 @@ struct DatasetOptions {
 struct PolicyChoice {
   std::string type;
   std::string path;  // a checkpoint's pretrained_model folder to start from
+  std::vector<std::string> rename_map;  // "dataset_key=policy_key"
 
   void describe(cxxrun::OptionTable& table);
 };
@@ -44,13 +49,18 @@ struct TrainingOptions {
   int64_t gradient_accumulation_steps = 1;
   int64_t seed = 1000;
   std::string lr_scaling = "none";
+  std::string precision = "fp32";
   std::string dtype = "float32";
+  std::string on_non_finite = "stop";
+  bool activation_checkpointing = false;
   int64_t num_workers = -1;
   bool drop_last = false;
   int64_t log_freq = 200;
   int64_t save_freq = 20000;
+  int64_t save_epochs = 0;
   int64_t val_freq = 0;
   int64_t keep_checkpoints = 0;
+  int64_t keep_every = 0;
   bool find_unused_parameters = false;
 
   void describe(cxxrun::OptionTable& table);
@@ -62,12 +72,18 @@ struct TrainConfig {
   TrainingOptions training;
   OptimizerOptions optimizer;
   SchedulerOptions scheduler;
+  EmaOptions ema;
+  GradScalerOptions grad_scaler;
+  AugmentOptions augment;
+  data::DataOptions data;
+  LoggingOptions logging;
   std::string output_dir;
   std::string experiment_name;
   std::string device = "auto";
   std::string backend = "auto";
   // About this start only, not stored with the training:
   std::string resume;  // "", "true", "auto" or a checkpoint's folder
+  bool resume_changed = false;
   int64_t world_size = 0;
   std::string master_addr;
   int64_t master_port = 0;

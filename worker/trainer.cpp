@@ -1,33 +1,50 @@
 #include "worker/trainer.hpp"
 
-#include <cmath>
 #include <csignal>
 #include <thread>
 
+#include <fmt/ranges.h>
 #include <torch/torch.h>
 
 #include "common/error.hpp"
 #include "common/log.hpp"
 #include "common/option_text.hpp"
 #include "common/registry.hpp"
-#include "worker/checkpoint/fingerprint.hpp"
 #include "worker/checkpoint/lerobot_format.hpp"
-#include "worker/checkpoint/resume_check.hpp"
 #include "worker/checkpoint/weights.hpp"
+#include "worker/data/cached_dataset.hpp"
+#include "worker/dataset_parts.hpp"
+#include "worker/flops.hpp"
+#include "worker/training_context.hpp"
 
 namespace vla {
 namespace {
 
-at::ScalarType scalar_type(const std::string& dtype) { return dtype == "float64" ? at::kDouble : at::kFloat; }
+constexpr int64_t kMostSkippedInARow = 100;
 
 // The same initial weights on every rank and device: made on the CPU from the seed.
-std::shared_ptr<Policy> make_policy(const TrainingJob& job, const PolicyFeatures& features, at::Device device) {
-  torch::manual_seed(static_cast<uint64_t>(job.config.training.seed));
-  const auto& entry = cxxrun::find_in_registry(policy_registry(), job.config.policy.type, "policy.type");
+std::shared_ptr<Policy> make_policy(const TrainingJob& job, const PolicyFeatures& features, const Precision& precision, const cxxrun::World& world) {
+  const TrainConfig& config = job.config;
+  torch::manual_seed(static_cast<uint64_t>(config.training.seed));
+  const auto& entry = cxxrun::find_in_registry(policy_registry(), config.policy.type, "policy.type");
   auto policy = entry.make(job.policy, features);
-  if (!job.config.policy.path.empty() && !job.resume) load_weights(job.config.policy.path, *policy);
-  policy->to(device, scalar_type(job.config.training.dtype));
+  if (!config.policy.path.empty() && !job.resume) load_weights(config.policy.path, *policy);
+  if (config.training.activation_checkpointing) policy->set_activation_checkpointing(true);
+  policy->to(world.device(), precision.parameters);
+  policy->set_all_reduce_sum([&world](at::Tensor tensor) { world.all_reduce_sum(std::move(tensor)); });
   return policy;
+}
+
+TrainingData open_data(const TrainingJob& job, int64_t local_ranks) {
+  const TrainConfig& config = job.config;
+  TrainingData data = open_training_data(config.dataset, config.policy.rename_map, config.data.on_error == "skip");
+  std::vector<std::string> roots;
+  for (const DatasetPart& part : dataset_parts(config.dataset)) roots.push_back(part.path);
+  uint64_t memory = data::frame_memory(config.data, local_ranks);
+  const data::SampleRequest request = job.policy.sample_request(data.features);
+  data.training = data::cached_dataset(std::move(data.training), request, config.data, roots, memory);
+  if (data.validation) data.validation = data::cached_dataset(std::move(data.validation), request, config.data, roots, memory);
+  return data;
 }
 
 data::DatasetStats stats_for(const TrainingJob& job, const TrainingData& data) {
@@ -37,11 +54,27 @@ data::DatasetStats stats_for(const TrainingJob& job, const TrainingData& data) {
   return job.config.dataset.use_imagenet_stats ? with_imagenet_stats(stats, data.features) : stats;
 }
 
-cxxrun::DdpOptions ddp_options(const TrainingOptions& options) {
+cxxrun::DdpOptions ddp_options(const TrainingOptions& options, StepTimer& timer) {
   // Losses are already divided by the global count.
   return {.reduction = cxxrun::DdpOptions::Reduction::kSum,
           .find_unused_parameters = options.find_unused_parameters,
-          .gradient_as_bucket_view = true};
+          .gradient_as_bucket_view = true,
+          .on_last_bucket = [&timer] { timer.mark(StepMark::kBackwardDone); }};
+}
+
+OptimizerOptions optimizer_options(const TrainConfig& config) {
+  OptimizerOptions options = config.optimizer;
+  // Whatever is done about such a step later, it never reaches the parameters.
+  options.skip_non_finite = true;
+  return options;
+}
+
+std::vector<std::string> camera_keys(const PolicyFeatures& features) {
+  std::vector<std::string> keys;
+  for (const PolicyFeature& input : features.inputs) {
+    if (input.type == data::FeatureType::kVisual) keys.push_back(input.key);
+  }
+  return keys;
 }
 
 }  // namespace
@@ -50,57 +83,50 @@ Trainer::Trainer(const TrainingJob& job, const cxxrun::World& world, ShutdownWat
     : job_(job),
       options_(job.config.training),
       world_(world),
-      data_(open_training_data(job.config.dataset)),
+      precision_(make_precision(options_.precision, options_.dtype == "float64" ? at::kDouble : at::kFloat, world.device())),
+      data_(open_data(job, world.local_size())),
       batch_(resolve_batch(options_.batch_size, options_.batch_size_mode, world.size(), options_.gradient_accumulation_steps)),
       workers_(resolve_workers(options_.num_workers, world.local_size(), std::max<int64_t>(1, std::thread::hardware_concurrency()))),
       sampler_({.dataset_size = data_.training->size(),
                 .global_batch = batch_.effective,
                 .seed = static_cast<uint64_t>(options_.seed),
-                .drop_last = options_.drop_last}),
+                .drop_last = options_.drop_last,
+                .parts = data_.parts}),
       total_steps_(resolve_steps(options_.steps, options_.epochs, sampler_.steps_per_epoch())),
+      save_freq_(options_.save_epochs > 0 ? options_.save_epochs * sampler_.steps_per_epoch() : options_.save_freq),
       schedule_steps_(total_steps_),
       stats_(stats_for(job, data_)),
-      normalizer_(job.policy.normalization(), data_.features, stats_, world.device(), scalar_type(options_.dtype)),
-      policy_(make_policy(job, data_.features, world.device())),
-      ddp_(policy_, world.group(), ddp_options(options_)),
+      augmenter_(job.config.augment, camera_keys(data_.features), static_cast<uint64_t>(options_.seed), world.device()),
+      normalizer_(job.policy.normalization(), data_.features, stats_, world.device(), precision_.parameters),
+      window_(world.device()),
+      policy_(make_policy(job, data_.features, precision_, world)),
+      ddp_(policy_, world.group(), ddp_options(options_, window_.timer())),
       lr_(resolve_lr(job.config.optimizer.lr, options_.lr_scaling, world.size(), options_.batch_size_mode)),
-      optimizer_(policy_->parameter_groups(), job.config.optimizer),
+      optimizer_(policy_->parameter_groups(), optimizer_options(job.config)),
       agreement_(world, shutdown),
       shutdown_(shutdown),
       launcher_(launcher) {
-  if (job.resume) resume(*job.resume);
+  if (precision_.needs_scaler) scaler_.emplace(job.config.grad_scaler, world.device());
+  if (job.config.ema.enable) ema_.emplace(*policy_, job.config.ema);
   schedule_.emplace(job.config.scheduler, job.config.optimizer.lr, schedule_steps_);
+  if (job.resume) resume(*job.resume);
   loader_ = make_loader(data_.training, sampler_, step_, total_steps_, batch_.accumulation);
-  if (world_.is_main() && !job.config.dry_run) {
-    checkpoints_.emplace(CheckpointWriter::Options{.output_dir = job.output_dir, .retention = {.keep = options_.keep_checkpoints}});
-    loggers_ = make_loggers({"console", "jsonl"}, {.output_dir = job.output_dir, .first_step = step_});
-  }
-}
-
-void Trainer::print_start(StartInfo info) const {
-  info.device = world_.device().str();
-  info.backend = world_.backend();
-  info.world_size = world_.size();
-  info.total_steps = total_steps_;
-  info.batch = batch_;
-  info.lr = lr_;
-  info.workers = workers_;
-  for (const std::string& line : start_lines(job_.config, info)) cxxrun::log_info("{}", line);
-  int64_t parameters = 0, trainable = 0;
-  for (const auto& parameter : policy_->parameters()) {
-    parameters += parameter.numel();
-    if (parameter.requires_grad()) trainable += parameter.numel();
-  }
-  cxxrun::log_info("dataset: {}: {} episodes, {} frames to train on, {} held out; {} steps an epoch", data_.training->description(),
-                   data_.training->episodes().size(), data_.training->size(), data_.validation ? data_.validation->size() : 0,
-                   sampler_.steps_per_epoch());
-  cxxrun::log_info("parameters: {} ({} trainable)", parameters, trainable);
+  if (world_.device().is_cuda()) peak_flops_ = peak_flops(cxxrun::device_name(world_.device()), options_.precision);
+  training_context().set_sizes(world.rank(), {.batch_size = options_.batch_size,
+                                              .per_gpu = batch_.per_gpu,
+                                              .accumulation = batch_.accumulation,
+                                              .effective = batch_.effective,
+                                              .world_size = world.size(),
+                                              .num_workers = workers_.per_rank,
+                                              .precision = options_.precision,
+                                              .device = world.device().str()});
+  if (world_.is_main() && !job.config.dry_run) open_output();
 }
 
 int Trainer::run() {
   window_.restart(loader_->waited());
+  StepAgreement::Requests requests;
   while (step_ < total_steps_) {
-    const auto requests = agreement_.requests();
     if (requests.save || requests.stop) save();
     if (requests.stop) {
       const int signal_number = shutdown_.stop_signal();
@@ -110,108 +136,110 @@ int Trainer::run() {
     train_step();
 
     const bool last = step_ == total_steps_;
-    const auto due = [&](int64_t every) { return last || (every > 0 && step_ % every == 0); };
-    if (due(options_.val_freq > 0 ? options_.val_freq : options_.save_freq)) validate();
-    if (due(options_.log_freq)) log_step();
-    if (due(options_.save_freq)) save();
+    const auto is_due = [&](int64_t every) { return last || (every > 0 && step_ % every == 0); };
+    const bool saves = is_due(save_freq_), logs = is_due(options_.log_freq);
+    const bool validates = is_due(options_.val_freq > 0 ? options_.val_freq : save_freq_);
+    // What is written down must be known to be sound.
+    requests = saves || logs || validates ? agreement_.settle() : agreement_.requests();
+    if (requests.non_finite) act_on_non_finite(*requests.non_finite);
+    if (validates) validate();
+    if (logs) log_step();
+    if (saves) save();
+    for (const auto& logger : loggers_) logger->progress(step_, total_steps_);
   }
-  if (checkpoints_ && !checkpoints_->wait()) return 1;
-  return 0;
+  return finish();
 }
 
 void Trainer::train_step() {
+  validation_loss_.reset();
+  StepTimer& timer = window_.timer();
+  timer.mark(StepMark::kStart);
   const std::vector<Batch> micro_batches = next_micro_batches();
   torch::Tensor counts = policy_->loss_counts(micro_batches.front());
   for (size_t i = 1; i < micro_batches.size(); ++i) counts += policy_->loss_counts(micro_batches[i]);
   counts = agreement_.exchange(counts);
+  timer.mark(StepMark::kDataReady);
 
+  training_context().enter("forward and backward pass");
   ddp_.train();
   for (size_t i = 0; i < micro_batches.size(); ++i) {
     ddp_.set_sync(i + 1 == micro_batches.size());
-    const StepRandom random(static_cast<uint64_t>(options_.seed), step_, micro_batches[i].position);
-    const PolicyLoss loss = ddp_.forward([&](Policy& policy) { return policy.compute_loss(micro_batches[i], counts, random); });
-    loss.loss.backward();
+    const PolicyLoss loss = forward(micro_batches[i], counts);
+    (scaler_ ? scaler_->scale(loss.loss) : loss.loss).backward();
     window_.add_loss(loss);
   }
-
-  optimizer_.set_lr_factor(lr_.factor * schedule_->factor(step_));
-  const torch::Tensor grad_norm = optimizer_.clip_grad_norm();
-  optimizer_.step();
-  optimizer_.zero_grad();
-
-  window_.end_step(grad_norm, sampler_.global_batch_size(step_));
+  timer.mark(StepMark::kReduced);
+  training_context().enter("update");
+  update();
+  timer.mark(StepMark::kUpdated);
   launcher_.beat(++step_);
+}
+
+PolicyLoss Trainer::forward(const Batch& batch, const torch::Tensor& counts) {
+  const StepRandom random(static_cast<uint64_t>(options_.seed), step_, batch.position);
+  const AutocastGuard autocast(precision_, world_.device());
+  PolicyLoss loss;
+  const auto run = [&] { loss = ddp_.forward([&](Policy& policy) { return policy.compute_loss(batch, counts, random); }); };
+  if (peak_flops_ && forward_flops_ == 0) {
+    forward_flops_ = count_flops(run);
+  } else {
+    run();
+  }
+  return loss;
+}
+
+void Trainer::update() {
+  optimizer_.set_lr_factor(lr_.factor * schedule_->factor(step_));
+  if (scaler_) scaler_->unscale(optimizer_.gradients());
+  const torch::Tensor grad_norm = optimizer_.clip_grad_norm();
+  optimizer_.step(scaler_ ? scaler_->found_inf() : torch::Tensor());
+  optimizer_.zero_grad();
+  if (scaler_) scaler_->update();
+  if (ema_) ema_->update(step_ + 1);
+  // A scaler meets infinite gradients in the course of its work: only the loss tells then.
+  agreement_.note(step_, window_.step_loss(), scaler_ ? torch::zeros_like(grad_norm) : grad_norm);
+  window_.end_step(grad_norm, sampler_.global_batch_size(step_));
 }
 
 std::vector<Batch> Trainer::next_micro_batches() {
   std::vector<Batch> batches;
+  std::vector<int64_t> samples;
+  training_context().begin_step(step_ + 1, total_steps_);
+  training_context().enter("loading data");
   for (int64_t micro = 0; micro < batch_.accumulation; ++micro) {
-    batches.push_back(make_batch(*loader_->next(), loader_->layout(), world_.device(), scalar_type(options_.dtype)));
+    const data::Slot& slot = *loader_->next();
+    for (const data::SampleRef& row : slot.batch.rows) {
+      if (!row.is_padding) samples.push_back(row.sample);
+    }
+    batches.push_back(make_batch(slot, loader_->layout(), world_.device(), precision_.parameters));
+    augmenter_.apply(batches.back(), step_);
     normalizer_.normalize(batches.back());
   }
+  training_context().set_samples(std::move(samples));
   return batches;
 }
 
-void Trainer::log_step() {
-  StepMetrics metrics = window_.close(world_, loader_->waited());
-  metrics.step = step_;
-  metrics.total_steps = total_steps_;
-  metrics.epoch = static_cast<double>(step_) / static_cast<double>(sampler_.steps_per_epoch());
-  metrics.lr = optimizer_.lr();
-  if (!std::isfinite(metrics.loss)) {
-    throw cxxrun::Error("the loss is {} within the last {} steps before step {}: lower optimizer.lr (now {}), check the data with "
-                        "`vla_worker info`, or continue from an earlier checkpoint",
-                        metrics.loss, std::min(options_.log_freq, step_), step_, metrics.lr);
+void Trainer::act_on_non_finite(const NonFiniteStep& bad) {
+  std::string where = "the gradient's norm, with a finite loss on every rank";
+  if (!bad.ranks.empty()) {
+    std::vector<int64_t> samples;
+    for (int64_t micro = 0; micro < batch_.accumulation; ++micro) {
+      for (const auto& row : sampler_.micro_batch(bad.step, micro, batch_.accumulation, bad.ranks.front(), world_.size()).rows) {
+        if (!row.is_padding) samples.push_back(row.sample);
+      }
+    }
+    where = fmt::format("the loss on rank {} (samples of rank {}: {})", fmt::join(bad.ranks, ", "), bad.ranks.front(), fmt::join(samples, ", "));
   }
-  metrics.more.insert(metrics.more.end(), validation_metrics_.begin(), validation_metrics_.end());
-  validation_metrics_.clear();
-  for (const auto& logger : loggers_) logger->log(metrics);
-}
-
-void Trainer::validate() {
-  if (!data_.validation) return;
-  const auto start = std::chrono::steady_clock::now();
-  const data::Sampler in_order({.dataset_size = data_.validation->size(), .global_batch = batch_.global, .shuffle = false});
-  const auto loader = make_loader(data_.validation, in_order, 0, in_order.steps_per_epoch(), 1);
-  const auto mean = mean_action(stats_, world_.device(), scalar_type(options_.dtype));
-  const Evaluation result = evaluate(ddp_, normalizer_, mean, *loader, in_order.steps_per_epoch(), world_);
-  cxxrun::log_info("step {}/{} | validation on {} held-out frames: loss {:.4f}, open-loop action error {:.4f} (always the mean action: {:.4f})",
-                   step_, total_steps_, result.frames, result.loss, result.action_error, result.mean_action_error);
-  validation_metrics_ = {{"val_loss", result.loss}, {"val_action_error", result.action_error}, {"val_mean_action_error", result.mean_action_error}};
-  window_.exclude(std::chrono::steady_clock::now() - start);
-}
-
-TrainingState Trainer::state() const {
-  return {.step = step_,
-          .consumed_samples = sampler_.consumed_samples(step_),
-          .seed = options_.seed,
-          .global_batch = batch_.effective,
-          .world_size = world_.size(),
-          .schedule_steps = schedule_steps_,
-          .config_hash = fingerprint(cxxrun::dump_yaml(job_.table)),
-          .data_fingerprint = data_fingerprint(*data_.training)};
-}
-
-void Trainer::save() {
-  if (!checkpoints_ || saved_step_ == step_) return;
-  saved_step_ = step_;
-  CheckpointFiles files;
-  add_pretrained_model(files, job_.config.policy.type, *policy_, stats_, options_as_json(job_.table));
-  add_optimizer_state(files, optimizer_.state());
-  files.texts["training_state/config.yaml"] = cxxrun::dump_yaml(job_.table);
-  checkpoints_->save(state(), std::move(files));
-  cxxrun::log_info("step {}/{} | checkpoint {}", step_, total_steps_, (job_.output_dir / "checkpoints" / checkpoint_name(step_)).string());
-}
-
-void Trainer::resume(const std::filesystem::path& checkpoint) {
-  const TrainingState stored = read_training_state(checkpoint);
-  check_resume(checkpoint, stored, state(), job_.table).require(checkpoint, /*resume_changed=*/false);
-  load_weights(find_pretrained_model(checkpoint), *policy_);
-  optimizer_.load_state(read_optimizer_state(checkpoint, *policy_));
-  step_ = saved_step_ = stored.step;
-  if (stored.schedule_steps > 0) schedule_steps_ = stored.schedule_steps;
-  cxxrun::log_info("continuing from {} after step {} of {} (saved by {} ranks, now {})", checkpoint.string(), step_, total_steps_,
-                   stored.world_size, world_.size());
+  const std::string what = fmt::format("step {}: {} is NaN or infinite", bad.step + 1, where);
+  skipped_in_a_row_ = bad.step == skipped_at_ + 1 ? skipped_in_a_row_ + 1 : 1;
+  skipped_at_ = bad.step;
+  if (options_.on_non_finite == "stop" || skipped_in_a_row_ > kMostSkippedInARow) {
+    throw cxxrun::Error("{}{}; the step was not applied: lower optimizer.lr (now {}), look at these samples with `vla_worker data check`, "
+                        "continue from an earlier checkpoint, or skip such steps with --training.on_non_finite=skip",
+                        what, skipped_in_a_row_ > kMostSkippedInARow ? fmt::format(", as in the {} steps before", kMostSkippedInARow) : "",
+                        optimizer_.lr());
+  }
+  if (world_.is_main()) cxxrun::log_warning("{}; the step was skipped", what);
 }
 
 std::unique_ptr<data::Loader> Trainer::make_loader(std::shared_ptr<const data::Dataset> dataset, const data::Sampler& sampler, int64_t first_step,
@@ -222,10 +250,12 @@ std::unique_ptr<data::Loader> Trainer::make_loader(std::shared_ptr<const data::D
     return sampler.micro_batch(step, k % accumulation, accumulation, world_.rank(), world_.size());
   };
   const bool page_locked = world_.device().is_cuda();
+  const data::DataOptions& data = job_.config.data;
   data::LoaderOptions options{.rows = batch_.per_gpu,
                               .num_threads = static_cast<int>(workers_.per_rank),
-                              .num_slots = static_cast<int>(std::max<int64_t>(4, 2 * accumulation)),
-                              .allocate = [page_locked](size_t bytes) { return allocate_slot(bytes, page_locked); }};
+                              .num_slots = static_cast<int>(std::max<int64_t>(data.prefetch, 2 * accumulation)),
+                              .allocate = [page_locked](size_t bytes) { return allocate_slot(bytes, page_locked); },
+                              .skip_broken_rows = data.on_error == "skip"};
   return std::make_unique<data::Loader>(std::move(dataset), job_.policy.sample_request(data_.features), plan, std::move(options));
 }
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "common/control_channel.hpp"
+#include "worker/augment.hpp"
 #include "worker/checkpoint/checkpoint.hpp"
 #include "worker/data/sampler.hpp"
 #include "worker/distributed/ddp.hpp"
@@ -16,10 +17,14 @@
 #include "worker/evaluation.hpp"
 #include "worker/loggers/logger.hpp"
 #include "worker/metric_window.hpp"
+#include "worker/optim/ema.hpp"
+#include "worker/optim/grad_scaler.hpp"
 #include "worker/optim/lr_schedule.hpp"
 #include "worker/optim/optimizer.hpp"
+#include "worker/optim/precision.hpp"
 #include "worker/policies/normalizer.hpp"
 #include "worker/run_plan.hpp"
+#include "worker/start_table.hpp"
 #include "worker/step_agreement.hpp"
 #include "worker/training_data.hpp"
 
@@ -38,18 +43,24 @@ class Trainer {
  public:
   Trainer(const TrainingJob& job, const cxxrun::World& world, ShutdownWatcher& shutdown, cxxrun::ControlChannel& launcher);
 
-  // What is trained, how and where, for the user; on rank 0. `info` names what only the caller knows.
+  // What is trained, how and where, for the user; on rank 0. `info` names what only the caller knows. A collective.
   void print_start(StartInfo info) const;
 
-  // Trains to the last step, or until a signal: then 128 + its number is returned, after a checkpoint. 0 = done.
+  // Trains to the last step, or until a signal: then 128 + its number is returned, after a checkpoint. 0 = done, 1 = done, but the
+  // last checkpoint could not be saved.
   int run();
 
  private:
   void train_step();
   std::vector<Batch> next_micro_batches();
+  PolicyLoss forward(const Batch& batch, const torch::Tensor& counts);
+  void update();
+  void act_on_non_finite(const NonFiniteStep& bad);
+  void open_output();
   void log_step();
   void validate();
   void save();
+  int finish();
   TrainingState state() const;
   void resume(const std::filesystem::path& checkpoint);
   std::unique_ptr<data::Loader> make_loader(std::shared_ptr<const data::Dataset> dataset, const data::Sampler& sampler, int64_t first_step,
@@ -58,6 +69,7 @@ class Trainer {
   const TrainingJob& job_;
   const TrainingOptions& options_;
   const cxxrun::World& world_;
+  Precision precision_;
   TrainingData data_;
   BatchPlan batch_;
   WorkersPlan workers_;
@@ -65,20 +77,30 @@ class Trainer {
   int64_t step_ = 0;  // completed optimizer steps
   int64_t saved_step_ = -1;
   int64_t total_steps_;
+  int64_t save_freq_;
   int64_t schedule_steps_;  // length of the learning-rate schedule: that of the first run
   data::DatasetStats stats_;
+  Augmenter augmenter_;
   Normalizer normalizer_;
+  MetricWindow window_;
   std::shared_ptr<Policy> policy_;  // to read state from; forwards go through ddp_
   cxxrun::DistributedDataParallel<Policy> ddp_;
   LrPlan lr_;
   Optimizer optimizer_;
+  std::optional<GradScaler> scaler_;
+  std::optional<Ema> ema_;
   std::optional<LrSchedule> schedule_;
   StepAgreement agreement_;
   std::unique_ptr<data::Loader> loader_;
-  MetricWindow window_;
+  int64_t forward_flops_ = 0;  // of a micro-batch; 0 = not counted yet
+  std::optional<double> peak_flops_;  // of this rank's device
+  int64_t skipped_in_a_row_ = 0, skipped_at_ = -1;
   std::optional<CheckpointWriter> checkpoints_;  // on rank 0
   std::vector<std::unique_ptr<Logger>> loggers_;  // on rank 0
   std::vector<std::pair<std::string, double>> validation_metrics_;  // to log with the next line
+  std::optional<double> validation_loss_;  // since the last checkpoint
+  std::optional<BestCheckpoint> best_;  // of the run that is continued
+  std::optional<GpuMonitor> gpu_monitor_;  // on rank 0
   ShutdownWatcher& shutdown_;
   cxxrun::ControlChannel& launcher_;
 };

@@ -5,6 +5,9 @@
 #include <torch/torch.h>
 
 #include "common/error.hpp"
+#include "worker/data/mixture.hpp"
+#include "worker/data/renamed_dataset.hpp"
+#include "worker/dataset_parts.hpp"
 #include "worker/run_plan.hpp"
 
 namespace vla {
@@ -31,25 +34,47 @@ std::vector<int64_t> tasks_of_episodes(const data::Dataset& dataset) {
   return tasks;
 }
 
-}  // namespace
+// One part of the data: what is trained on and what is held out of it.
+struct SplitDataset {
+  std::shared_ptr<const data::Dataset> training, validation;
+};
 
-TrainingData open_training_data(const DatasetOptions& options) {
-  if (options.root.empty()) throw cxxrun::UsageError("no dataset: set dataset.root to a dataset's folder (--dataset.root DIR)");
-  data::DatasetSpec spec{.root = options.root, .episodes = options.episodes, .tolerance_s = options.tolerance_s};
-  TrainingData data;
-  data.training = data::open_dataset(spec);
-  data.features = policy_features(*data.training);
-  if (options.val_episodes == 0 && options.eval_split == 0) return data;
-
-  const auto split = split_episodes(tasks_of_episodes(*data.training), options.val_episodes, options.eval_split);
+SplitDataset open_split(data::DatasetSpec spec, const DatasetOptions& options) {
+  SplitDataset opened{data::open_dataset(spec), nullptr};
+  if (options.val_episodes == 0 && options.eval_split == 0) return opened;
+  const auto split = split_episodes(tasks_of_episodes(*opened.training), options.val_episodes, options.eval_split);
+  if (split.validation.empty()) return opened;
   const auto subset = [&](const std::vector<int64_t>& positions) {
     spec.episodes.clear();
-    for (const int64_t position : positions) spec.episodes.push_back(data.training->episodes()[static_cast<size_t>(position)].index);
+    for (const int64_t position : positions) spec.episodes.push_back(opened.training->episodes()[static_cast<size_t>(position)].index);
     return data::open_dataset(spec);
   };
-  if (split.validation.empty()) return data;
-  data.validation = subset(split.validation);
-  data.training = subset(split.training);
+  opened.validation = subset(split.validation);
+  opened.training = subset(split.training);
+  return opened;
+}
+
+}  // namespace
+
+TrainingData open_training_data(const DatasetOptions& options, const std::vector<std::string>& rename_map, bool skip_broken) {
+  const std::vector<DatasetPart> parts = dataset_parts(options);
+  if (parts.empty()) throw cxxrun::UsageError("no dataset: set dataset.root to a dataset's folder (--dataset.root DIR)");
+
+  TrainingData data;
+  std::vector<data::MixtureEntry> training, validation;
+  for (const DatasetPart& part : parts) {
+    SplitDataset opened = open_split({.root = part.path, .episodes = part.episodes, .tolerance_s = options.tolerance_s, .skip_broken = skip_broken}, options);
+    training.push_back({std::move(opened.training), part.weight.value_or(0)});
+    if (opened.validation) validation.push_back({std::move(opened.validation), 0});
+  }
+  if (training.size() > 1) data.parts = data::sampler_parts(training);
+  const auto joined = [&](std::vector<data::MixtureEntry> entries) {
+    auto dataset = entries.size() == 1 ? entries.front().dataset : data::mix_datasets(std::move(entries));
+    return data::rename_features(std::move(dataset), rename_map);
+  };
+  data.training = joined(std::move(training));
+  if (!validation.empty()) data.validation = joined(std::move(validation));
+  data.features = policy_features(*data.training);
   return data;
 }
 

@@ -17,9 +17,11 @@ struct TrainingData {
   std::shared_ptr<const data::Dataset> training;
   std::shared_ptr<const data::Dataset> validation;  // null when nothing is held out
   PolicyFeatures features;
+  std::vector<data::SamplerPart> parts = {};  // of `training`, when it is a weighted mixture
 };
 
-TrainingData open_training_data(const DatasetOptions& options);
+// One dataset or a mixture, split by episodes, with features under the policy's names (`rename_map`).
+TrainingData open_training_data(const DatasetOptions& options, const std::vector<std::string>& rename_map = {}, bool skip_broken = false);
 
 // Images as [channels, height, width]; features that are neither observation nor action are left out.
 PolicyFeatures policy_features(const data::Dataset& dataset);

@@ -13,9 +13,11 @@ namespace {
 // c10d's Reducer divides by the number of ranks; with a hook it takes what the hook returns.
 class SumHook : public c10d::CommHookInterface {
  public:
-  explicit SumHook(c10::intrusive_ptr<c10d::ProcessGroup> group) : group_(std::move(group)) {}
+  SumHook(c10::intrusive_ptr<c10d::ProcessGroup> group, std::function<void()> on_last_bucket)
+      : group_(std::move(group)), on_last_bucket_(std::move(on_last_bucket)) {}
 
   c10::intrusive_ptr<c10::ivalue::Future> runHook(c10d::GradBucket& bucket) override {
+    if (on_last_bucket_ && bucket.isLast()) on_last_bucket_();
     std::vector<at::Tensor> tensors{bucket.getBufferRef()};
     return group_->allreduce(tensors)->getFuture();
   }
@@ -24,6 +26,7 @@ class SumHook : public c10d::CommHookInterface {
 
  private:
   c10::intrusive_ptr<c10d::ProcessGroup> group_;
+  std::function<void()> on_last_bucket_;
 };
 
 void broadcast_state(const torch::nn::Module& module, const c10::intrusive_ptr<c10d::ProcessGroup>& group) {
@@ -67,7 +70,9 @@ DdpReducer::DdpReducer(const torch::nn::Module& module, c10::intrusive_ptr<c10d:
       options.gradient_as_bucket_view, std::move(names), options.first_bucket_bytes,
       /*skip_all_reduce_unused_params=*/false, /*use_python_reducer=*/false, std::vector<int64_t>{});
   if (options.static_graph) state_->reducer->set_static_graph();
-  if (options.reduction == DdpOptions::Reduction::kSum) state_->reducer->register_comm_hook(std::make_unique<SumHook>(std::move(group)));
+  if (options.reduction == DdpOptions::Reduction::kSum) {
+    state_->reducer->register_comm_hook(std::make_unique<SumHook>(std::move(group), options.on_last_bucket));
+  }
 }
 
 DdpReducer::~DdpReducer() = default;

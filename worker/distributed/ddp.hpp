@@ -33,6 +33,9 @@ struct DdpOptions {
   // Gradients live in the buckets: saves their memory and a copy. LibTorch's Optimizer::zero_grad() cannot clear such gradients (it
   // detaches them in place); clear each with grad.zero_().
   bool gradient_as_bucket_view = false;
+  // With kSum: called when a backward has computed its last gradients and is about to send them. What backward() still takes after
+  // that is communication that nothing hides. By a thread of autograd.
+  std::function<void()> on_last_bucket = nullptr;
 };
 
 // The part that does not depend on the module's type.

@@ -2,9 +2,11 @@
 
 #include <exception>
 
+#include <ATen/cuda/CUDAContextLight.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/scalar_tensor.h>
+#include <ATen/ops/zeros.h>
 #include <c10/cuda/CUDAFunctions.h>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
@@ -79,6 +81,16 @@ at::Device choose_device(std::string_view device, const WorkerEnv& env) {
   return {at::kCUDA, static_cast<at::DeviceIndex>(index)};
 }
 
+std::string device_name(at::Device device) {
+  if (!device.is_cuda()) return device.str();
+  return fmt::format("{} {}", device.str(), at::cuda::getDeviceProperties(device.index())->name);
+}
+
+std::string pci_bus_id(at::Device device) {
+  const cudaDeviceProp* properties = at::cuda::getDeviceProperties(device.index());
+  return fmt::format("{:04x}:{:02x}:{:02x}.0", properties->pciDomainID, properties->pciBusID, properties->pciDeviceID);
+}
+
 World::World(const WorkerEnv& env, at::Device device, const ProcessGroupOptions& options)
     : rank_(env.rank), size_(env.world_size), local_size_(env.launched ? env.local_world_size : 1), device_(device), backend_(options.backend) {
   if (backend_ == "auto") backend_ = device.is_cuda() ? "nccl" : "gloo";
@@ -136,6 +148,21 @@ std::string World::broadcast(std::string text, int root) const {
   text.resize(static_cast<size_t>(size.item<int64_t>()));
   if (!text.empty()) broadcast(std::vector{at::from_blob(text.data(), {static_cast<int64_t>(text.size())}, at::kByte)}, root);
   return text;
+}
+
+std::vector<std::string> World::gather(const std::string& text) const {
+  constexpr size_t kMost = 255;
+  // On the CPU, where both back ends of a world have one.
+  auto bytes = at::zeros({size_, int64_t{kMost} + 1}, at::kInt);
+  auto* own = bytes[rank_].mutable_data_ptr<int>();
+  for (size_t i = 0; i < std::min(text.size(), kMost); ++i) own[i] = static_cast<unsigned char>(text[i]);
+  all_reduce_sum(bytes);
+  std::vector<std::string> texts;
+  for (int64_t rank = 0; rank < size_; ++rank) {
+    std::string& other = texts.emplace_back();
+    for (const int* byte = bytes[rank].const_data_ptr<int>(); *byte != 0; ++byte) other += static_cast<char>(*byte);
+  }
+  return texts;
 }
 
 void World::barrier() const {

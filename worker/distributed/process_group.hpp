@@ -24,6 +24,8 @@ struct ProcessGroupOptions {
 // The device of this rank: "cpu", "cuda" (index = local rank) or "auto" (a GPU where there is one). UsageError when a GPU is asked for
 // and local_rank has none, with both numbers.
 at::Device choose_device(std::string_view device, const WorkerEnv& env);
+std::string device_name(at::Device device);  // "cuda:0 NVIDIA H100 80GB HBM3", "cpu"
+std::string pci_bus_id(at::Device device);  // of a GPU: "0000:3b:00.0"
 
 class World {
  public:
@@ -45,6 +47,7 @@ class World {
   void all_reduce_sum(at::Tensor tensor) const;
   void broadcast(std::vector<at::Tensor> tensors, int root = 0) const;
   std::string broadcast(std::string text, int root = 0) const;
+  std::vector<std::string> gather(const std::string& text) const;  // every rank's, by rank; at most 255 bytes of each
   void barrier() const;
 
  private:

@@ -26,7 +26,7 @@ struct StepMetrics {
   double samples_per_s = 0;  // of all ranks
   double seconds_per_step = 0;
   double data_wait = 0;  // share of the time spent waiting for data, 0 to 1
-  // Parts of a step on the rank where they take longest, in seconds.
+  // Parts of a step on the slowest rank, in seconds.
   std::optional<double> data_s = {};
   std::optional<double> forward_backward_s = {};
   std::optional<double> all_reduce_s = {};  // the part that computing does not hide

@@ -98,29 +98,5 @@ TEST(DefaultOutputDir, DatesTheFolderByTheLaunch) {
   EXPECT_EQ(default_output_dir("my_experiment", 1736944496), "experiments/my_experiment_20250115_123456");
 }
 
-TEST(StartLines, SayWhatIsTrainedAndHow) {
-  TrainConfig config;
-  config.policy.type = "act";
-  config.output_dir = "/o";
-  StartInfo info{.config_path = "c.yaml",
-                 .device = "cpu",
-                 .backend = "gloo",
-                 .master_addr = "127.0.0.1",
-                 .master_port = 29500,
-                 .world_size = 3,
-                 .total_steps = 400};
-  info.batch = resolve_batch(8, "total", 3, 1);
-  info.lr = resolve_lr(1e-4, "none", 3, "total");
-  info.workers = resolve_workers(-1, 3, 6);
-  EXPECT_THAT(start_lines(config, info),
-              ElementsAre("policy=act config=c.yaml device=cpu backend=gloo addr=127.0.0.1:29500",
-                          "batch_size=8 mode=total world=3 accum=1 per_gpu=3 effective=8",
-                          "lr base=0.0001 scaling=none factor=1 final=0.0001", "precision=float32",
-                          "workers per_rank=2 total=6", "steps=400", "output_dir=/o",
-                          HasSubstr("warning: training.batch_size=8")));
-  info.world_size = 1;
-  EXPECT_EQ(start_lines(config, info)[0], "policy=act config=c.yaml device=cpu backend=gloo");
-}
-
 }  // namespace
 }  // namespace vla

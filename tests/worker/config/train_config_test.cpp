@@ -112,7 +112,8 @@ TEST(TrainConfig, EnvironmentStandsBetweenYamlAndCommandLineAndIsNoted) {
   EXPECT_EQ(loaded->config.training.seed, 1000);
   EXPECT_THAT(sources.notes, ElementsAre("environment variable BATCH_SIZE=16 is read as --batch_size=16",
                                          "environment variable STEPS=4 is read as --steps=4"));
-  EXPECT_THROW(read({}, {{"ACCELERATE_MIXED_PRECISION", "bf16"}}), UsageError);
+  EXPECT_EQ(load(read({}, {{"ACCELERATE_MIXED_PRECISION", "bf16"}}))->config.training.precision, "bf16-mixed");
+  EXPECT_THROW(read({}, {{"ACCELERATE_MIXED_PRECISION", "bf61"}}), UsageError);
 }
 
 TEST(TrainConfig, ResumingStartsFromTheCheckpointsConfiguration) {

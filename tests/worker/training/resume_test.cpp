@@ -25,6 +25,30 @@ TEST_F(Resume, ContinuesAtTheExactSampleOnAnotherWorldSize) {
   for (size_t i = 0; i < lines.size(); ++i) EXPECT_EQ(lines[i].at("step"), i + 1);
 }
 
+TEST_F(Resume, AtEveryStepOnAnotherWorldSizeGivesTheSameSamplesRatesAndLosses) {
+  const Words options{"--policy.type=linear", "--dataset.root=synthetic:frames=61,state=4,action=3,episodes=4", "--training.dtype=float64",
+                      "--training.batch_size=8", "--training.steps=20", "--training.log_freq=1", "--training.save_freq=1", "--training.num_workers=1",
+                      "--optimizer.lr=1e-2", "--scheduler.type=cosine", "--scheduler.warmup_steps=5", "--ema.enable", "--logging.sample_ids",
+                      "--device=cpu"};
+  run(2, options + Words{"--output_dir=" + out("straight").string()});
+  const auto straight = metrics(out("straight"));
+  ASSERT_EQ(straight.size(), 20);
+  for (size_t step = 1; step < 20; ++step) {
+    const std::string name = fmt::format("from_{}", step);
+    run(step % 4 == 1 ? 3 : 0, {fmt::format("--resume={}/checkpoints/{:06}", out("straight").string(), step), "--training.save_freq=0",
+                                "--device=cpu", "--output_dir=" + out(name).string()});
+    const auto rest = metrics(out(name));
+    ASSERT_EQ(rest.size(), 20 - step);
+    for (size_t i = 0; i < rest.size(); ++i) {
+      const auto& expected = straight[step + i];
+      EXPECT_EQ(rest[i].at("step"), expected.at("step"));
+      EXPECT_EQ(rest[i].at("sample_ids"), expected.at("sample_ids")) << name;
+      EXPECT_EQ(rest[i].at("lr"), expected.at("lr")) << name;
+      EXPECT_NEAR(rest[i].at("loss").get<double>(), expected.at("loss").get<double>(), 1e-10) << name;
+    }
+  }
+}
+
 TEST_F(Resume, ASignalSavesTheSameStepOnAllRanksAndStopsWithItsNumber) {
   Launched stopped(worker(2, float64("stopped", {"--training.steps=2000"})));
   ASSERT_TRUE(stopped.waits_for("step 3/2000"));

@@ -54,6 +54,10 @@ inline TensorMap weights(const std::filesystem::path& output_dir, const std::str
   return load_safetensors(output_dir / "checkpoints" / checkpoint / "pretrained_model" / "model.safetensors");
 }
 
+inline TensorMap averaged_weights(const std::filesystem::path& output_dir) {
+  return load_safetensors(output_dir / "checkpoints" / "last" / "pretrained_model_ema" / "model.safetensors");
+}
+
 inline double largest_difference(const TensorMap& left, const TensorMap& right) {
   EXPECT_EQ(left.size(), right.size());
   double largest = 0;
