@@ -138,9 +138,10 @@ std::pair<int64_t, int64_t> VideoReader::decoding_group(int64_t frame) const {
   const int entry = key_entry(times_->ticks_of(frame));
   if (entry < 0) return {frame, frame + 1};
   // The index has decoding times, which are before the shown ones by the depth of reordering.
-  const int64_t delay = decoder_ ? decoder_->has_b_frames : 0;
+  const AVIndexEntry* first = avformat_index_get_entry(stream_, 0);
+  const int64_t delay = (first->flags & AVINDEX_DISCARD_FRAME) != 0 ? 0 : times_->ticks_of(0) - first->timestamp;
   const auto first_shown = [&](int64_t ticks) {
-    return times_->nearest(static_cast<double>(ticks) * times_->seconds_per_tick) + delay;
+    return times_->nearest(static_cast<double>(ticks + delay) * times_->seconds_per_tick);
   };
   const int64_t ticks = avformat_index_get_entry(stream_, entry)->timestamp;
   const int next = av_index_search_timestamp(stream_, ticks + 1, 0);
@@ -160,12 +161,13 @@ bool VideoReader::next_packet() {
 }
 
 // Leaves the decoder empty and the key frame to start from in packet_. Demuxers seek by decoding time, so the key frame they find
-// may be shown after the wanted picture (open GOP); decoding must then start from an earlier one. False: there is none.
+// may be shown after the wanted picture (open GOP); decoding must then start from an earlier one. False: there is none. Asked for a
+// key frame by its decoding time, which is before it is shown, the demuxer would go to the one before: hence first for the target.
 bool VideoReader::seek(int64_t target) {
-  for (int entry = key_entry(target); entry >= 0;
-       entry = key_entry(avformat_index_get_entry(stream_, entry)->timestamp - 1)) {
-    const int64_t ticks = avformat_index_get_entry(stream_, entry)->timestamp;
-    if (av_seek_frame(format_.get(), stream_->index, ticks, AVSEEK_FLAG_BACKWARD) < 0 || !next_packet()) return false;
+  int64_t wanted = target;
+  for (int entry = key_entry(wanted); entry >= 0; entry = key_entry(wanted)) {
+    if (av_seek_frame(format_.get(), stream_->index, wanted, AVSEEK_FLAG_BACKWARD) < 0 || !next_packet()) return false;
+    wanted = avformat_index_get_entry(stream_, entry)->timestamp - 1;
     if (packet_->pts == AV_NOPTS_VALUE || packet_->pts > target) continue;
     avcodec_flush_buffers(decoder_.get());
     drained_ = false;

@@ -9,6 +9,7 @@ namespace {
 constexpr char kHevc[] = "/hard/hevc_backward_seek/data/videos/observation.images.top/chunk-000/file-000.mp4";
 constexpr char kTrimmed[] = "/hard/trimmed_by_edit_list/data/videos/observation.images.top/chunk-000/file-000.mp4";
 constexpr char kH264[] = "/lerobot_h264/videos/observation.image/chunk-000/file-000.mp4";
+constexpr char kAv1[] = "/metaworld_demo/videos/observation.image/chunk-000/file-000.mp4";
 
 // Presentation times of the shown packets, ascending.
 std::vector<int64_t> packet_times(const std::string& path) {
@@ -133,6 +134,17 @@ TEST(VideoReader, ReadsInOrderWithoutDecodingTwice) {
     reader.read(i, rgb.data());
   }
   EXPECT_LE(reader.decoded(), 102) << "100 frames, each asked for twice";
+}
+
+TEST(VideoReader, GroupsFramesByTheirKeyFrames) {
+  for (const char* file : {kAv1}) {  // a key frame every second frame
+    VideoReader reader(kData + file);
+    std::vector<std::byte> frame(static_cast<size_t>(reader.height() * reader.width() * 3));
+    reader.read(20, frame.data());
+    for (int64_t i = 0; i < 30; ++i) EXPECT_EQ(reader.decoding_group(i), std::pair(i / 2 * 2, i / 2 * 2 + 2)) << file << " " << i;
+    const int64_t last = reader.times()->count - 1;
+    EXPECT_EQ(reader.decoding_group(last).second, last + 1);
+  }
 }
 
 TEST(VideoReader, NamesADamagedFile) {
