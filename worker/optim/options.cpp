@@ -75,8 +75,6 @@ void OptimizerOptions::describe(cxxrun::OptionTable& table) {
   table.add("master_weights", master_weights,
             "of 16-bit parameters, keep float32 copies and moments, and update those; without, small updates round to "
             "nothing");
-  table.add("skip_non_finite", skip_non_finite,
-            "leave out the update, on all ranks, when the gradient's norm is infinite or not a number");
 }
 
 void SchedulerOptions::describe(cxxrun::OptionTable& table) {
