@@ -1,5 +1,5 @@
-// One readable line per logged step, through the log facade: on rank 0's terminal and in the log file. On a terminal also a
-// progress bar below them, which the file does not get.
+// One readable line per logged step, through the log facade: on rank 0's terminal and in the log file, and a hint when training
+// waits for its data. On a terminal also a progress bar below them, which the file does not get.
 #pragma once
 
 #include <optional>
@@ -22,6 +22,7 @@ class ConsoleLogger : public Logger {
   std::optional<ProgressBar> bar_;
   bool unicode_ = false;
   std::string postfix_;  // of the last log
+  std::optional<int64_t> starving_since_;  // the step from which on too much time went into waiting for data
 };
 
 // "step 40/400 | epoch 1.25 | loss 0.8312 | lr 1.0e-04 | grad 4.21 | 210 samples/s | data wait 3% | l1_loss 0.7012 | ETA 1m 05s"

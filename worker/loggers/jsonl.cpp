@@ -35,17 +35,9 @@ void drop_lines_after(const fs::path& path, int64_t first_step) {
   if (kept.size() != text.size()) cxxrun::write_file_atomically(path, kept);
 }
 
-fs::path file_in(const LoggerContext& context) {
-  const fs::path name(context.options.jsonl_name);
-  if (name.empty() || name != name.filename()) {
-    throw cxxrun::UsageError("logging.jsonl_name='{}' is not the name of a file in the output folder", name.string());
-  }
-  return context.output_dir / name;
-}
-
 }  // namespace
 
-JsonlLogger::JsonlLogger(const LoggerContext& context) : path_(file_in(context)) {
+JsonlLogger::JsonlLogger(const LoggerContext& context) : path_(context.options.jsonl_path(context.output_dir)) {
   drop_lines_after(path_, context.first_step);
   fd_.reset(::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666));
   if (!fd_) throw cxxrun::errno_error("cannot open " + path_.string());

@@ -1,10 +1,20 @@
 #include "worker/loggers/metric_values.hpp"
 
-#include <algorithm>
+#include <cmath>
 
 #include <fmt/format.h>
 
 namespace vla {
+
+GpuStats together(const std::vector<GpuStats>& gpus) {
+  GpuStats all{.memory_gb = NAN};
+  for (const GpuStats& gpu : gpus) {
+    all.utilisation += gpu.utilisation / static_cast<double>(gpus.size());
+    all.memory_gb = std::fmax(all.memory_gb, gpu.memory_gb);  // fmax prefers a number to NaN
+    all.power_w += gpu.power_w;
+  }
+  return all;
+}
 
 std::vector<std::pair<std::string, double>> metric_values(const StepMetrics& m) {
   std::vector<std::pair<std::string, double>> values = {{"epoch", m.epoch},
@@ -25,12 +35,7 @@ std::vector<std::pair<std::string, double>> metric_values(const StepMetrics& m) 
   add("mfu", m.mfu);
   if (m.skipped_rows) values.emplace_back("skipped_rows", static_cast<double>(m.skipped_rows));
   if (!m.gpus.empty()) {
-    GpuStats all;
-    for (const GpuStats& gpu : m.gpus) {
-      all.utilisation += gpu.utilisation / static_cast<double>(m.gpus.size());
-      all.memory_gb = std::max(all.memory_gb, gpu.memory_gb);
-      all.power_w += gpu.power_w;
-    }
+    const GpuStats all = together(m.gpus);
     values.emplace_back("gpu_util", all.utilisation);
     values.emplace_back("gpu_mem_gb", all.memory_gb);
     values.emplace_back("gpu_power_w", all.power_w);

@@ -9,8 +9,11 @@
 
 namespace vla {
 
-// Without the step itself, the ids of samples and what is unknown. Of several GPUs: mean utilisation, largest memory, power
-// of all, then each one's utilisation ("gpu_util_rank0").
+// Mean utilisation, largest memory, power of all.
+GpuStats together(const std::vector<GpuStats>& gpus);
+
+// Without the step itself, the ids of samples and what is unknown. Of several GPUs: what they are together(), then each one's
+// utilisation ("gpu_util_rank0").
 std::vector<std::pair<std::string, double>> metric_values(const StepMetrics& metrics);
 
 // "train/loss", "val/action_error" for "val_action_error", "gpu/util" for "gpu_util".

@@ -2,7 +2,21 @@
 
 #include <algorithm>
 
+#include "common/error.hpp"
+
 namespace vla {
+namespace {
+
+namespace fs = std::filesystem;
+
+fs::path file_in(const fs::path& output_dir, const char* option, const fs::path& name) {
+  if (name.empty() || name != name.filename() || name == "." || name == "..") {
+    throw cxxrun::UsageError("{}='{}' is not the name of a file in the output folder", option, name.string());
+  }
+  return output_dir / name;
+}
+
+}  // namespace
 
 void WandbOptions::describe(cxxrun::OptionTable& table) {
   table.add("enable", enable, "send metrics to Weights & Biases: the same as the sink wandb");
@@ -46,5 +60,8 @@ std::vector<std::string> LoggingOptions::sinks_in_use() const {
   if (wandb.enable) add("wandb");
   return names;
 }
+
+fs::path LoggingOptions::log_path(const fs::path& output_dir) const { return file_in(output_dir, "logging.log_file", log_file); }
+fs::path LoggingOptions::jsonl_path(const fs::path& output_dir) const { return file_in(output_dir, "logging.jsonl_name", jsonl_name); }
 
 }  // namespace vla

@@ -1,6 +1,7 @@
 // Options of what training tells and where: the "logging" section. No Torch.
 #pragma once
 
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -36,6 +37,10 @@ struct LoggingOptions {
 
   // `sinks`, and wandb if it is enabled on its own; without it where its mode is disabled. No name twice.
   std::vector<std::string> sinks_in_use() const;
+
+  // UsageError unless the option is the plain name of a file.
+  std::filesystem::path log_path(const std::filesystem::path& output_dir) const;
+  std::filesystem::path jsonl_path(const std::filesystem::path& output_dir) const;
 };
 
 }  // namespace vla

@@ -1,8 +1,8 @@
 #include "worker/loggers/wandb.hpp"
 
+#include <algorithm>
 #include <ctime>
 #include <random>
-#include <regex>
 
 #include <fmt/chrono.h>
 #include <nlohmann/json.hpp>
@@ -52,11 +52,19 @@ nlohmann::json init_record(const LoggerContext& context) {
   return {{"init", init}};
 }
 
+// Without colours and wandb's own prefixes.
+std::string plain(std::string text) {
+  for (size_t at = text.find("\x1b["); at != text.npos; at = text.find("\x1b[", at)) {
+    const size_t end = text.find('m', at);
+    text.erase(at, end == text.npos ? end : end + 1 - at);
+  }
+  while (text.starts_with("wandb:")) text.erase(0, std::min(text.find_first_not_of(' ', 6), text.size()));
+  return text;
+}
+
 void show(const std::vector<std::string>& lines) {
-  static const std::regex colours("\x1b\\[[0-9;]*m"), prefixes("^(wandb: *)+");
   for (const std::string& line : lines) {
-    const std::string text = std::regex_replace(std::regex_replace(line, colours, ""), prefixes, "");
-    if (!text.empty()) cxxrun::log_info("wandb: {}", text);
+    if (const std::string text = plain(line); !text.empty()) cxxrun::log_info("wandb: {}", text);
   }
 }
 
@@ -74,7 +82,8 @@ WandbLogger::WandbLogger(const LoggerContext& context, std::chrono::milliseconds
   exchange();
 }
 
-WandbLogger::~WandbLogger() { end(); }
+// Other ranks wait for the news that this one failed.
+WandbLogger::~WandbLogger() { end(std::min<std::chrono::milliseconds>(patience_, std::chrono::seconds(3))); }
 
 void WandbLogger::log(const StepMetrics& metrics) {
   if (!client_) return;
@@ -89,7 +98,7 @@ void WandbLogger::progress(int64_t, int64_t) { exchange(); }
 void WandbLogger::close() {
   if (!client_) return;
   client_->send(R"({"finish": true})");
-  end();
+  end(patience_);
 }
 
 void WandbLogger::exchange() {
@@ -104,14 +113,14 @@ void WandbLogger::exchange() {
   client_.reset();
 }
 
-void WandbLogger::end() {
+void WandbLogger::end(std::chrono::milliseconds limit) {
   if (!client_) return;
   std::vector<std::string> output;
-  const bool ended = client_->finish(patience_, output);
+  const bool ended = client_->finish(limit, output);
   show(output);
   if (!ended) {
     cxxrun::log_warning("the W&B client did not end within {} s and was killed: send the rest by `wandb sync`",
-                        std::chrono::duration<double>(patience_).count());
+                        std::chrono::duration<double>(limit).count());
   } else if (client_->exit_text() != "exit code 0") {
     cxxrun::log_warning("the W&B client has ended ({}): the last metrics may not have arrived", client_->exit_text());
   }

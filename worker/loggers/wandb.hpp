@@ -24,7 +24,7 @@ class WandbLogger : public Logger {
 
  private:
   void exchange();
-  void end();
+  void end(std::chrono::milliseconds limit);
 
   std::chrono::milliseconds patience_;
   std::unique_ptr<LineChild> client_;  // nullptr = there is none, any more

@@ -68,12 +68,13 @@ TEST(JsonlLogger, WritesWhatIsKnownOfAStepsParts) {
                         R"("gpu_util_rank0":90.0,"gpu_util_rank1":70.0,"l1_loss":0.5,"sample_ids":[7,5]})"));
 }
 
-TEST(JsonlLogger, RefusesANameOutsideTheOutputFolder) {
-  const TempDir dir;
-  for (const char* name : {"", "../metrics.jsonl", "/tmp/metrics.jsonl", "a/b"}) {
-    LoggerContext context{dir.path()};
-    context.options.jsonl_name = name;
-    EXPECT_THROW(JsonlLogger{context}, cxxrun::UsageError) << name;
+TEST(LoggingOptions, FilesAreInTheOutputFolder) {
+  LoggingOptions options;
+  EXPECT_EQ(options.log_path("/out"), "/out/train.log");
+  for (const char* name : {"", "..", "../metrics.jsonl", "/tmp/metrics.jsonl", "a/b", "a/"}) {
+    options.log_file = options.jsonl_name = name;
+    EXPECT_THROW(options.log_path("/out"), cxxrun::UsageError) << name;
+    EXPECT_THROW(options.jsonl_path("/out"), cxxrun::UsageError) << name;
   }
 }
 
@@ -141,6 +142,31 @@ TEST(LoggingOptions, WandbIsASinkThatItsOwnSwitchAddsAndItsModeTakesAway) {
   EXPECT_THAT(options.sinks_in_use(), testing::ElementsAre("wandb", "jsonl"));
   options.wandb.mode = "disabled";
   EXPECT_THAT(options.sinks_in_use(), testing::ElementsAre("jsonl"));
+}
+
+TEST(ConsoleLogger, LineTellsOfGpusWhereTheyAreKnown) {
+  StepMetrics metrics = metrics_at(40);
+  metrics.gpus = {{.utilisation = 90, .memory_gb = 10, .power_w = 300}, {.utilisation = 70, .memory_gb = 12, .power_w = 250}};
+  metrics.mfu = 0.4111;
+  EXPECT_THAT(console_line(metrics), HasSubstr(" | data wait 3% | GPU 80% 12.0 GiB | MFU 41.1% | l1_loss 0.5 | "));
+  metrics.gpus[0].utilisation = metrics.gpus[0].memory_gb = std::nan("");
+  EXPECT_THAT(console_line(metrics), HasSubstr(" | GPU nan% 12.0 GiB | "));
+}
+
+TEST(ConsoleLogger, HintsOnceWhenDataHasBeenWaitedForForAHundredSteps) {
+  testing::internal::CaptureStdout();
+  ConsoleLogger logger(LoggerContext{.output_dir = {}, .first_step = 1000});
+  for (int64_t step = 1050; step <= 2000; step += 50) {
+    StepMetrics metrics = metrics_at(step);
+    metrics.data_wait = step == 1050 || step > 1150 ? 0.35 : 0.1;
+    logger.log(metrics);
+  }
+  const std::string output = testing::internal::GetCapturedStdout();
+  const size_t hint = output.find("hint: 35% of the time goes into waiting for data");
+  ASSERT_NE(hint, output.npos);
+  EXPECT_EQ(output.rfind("hint:"), hint);
+  EXPECT_GT(hint, output.find("step 1250/"));
+  EXPECT_LT(hint, output.find("step 1300/"));
 }
 
 TEST(Loggers, UnknownNamesSuggestTheNearest) {
