@@ -55,7 +55,8 @@ void AugmentOptions::validate() const {
   check_range("sharpness.range", sharpness.range, 0, kInfinity);
   check_range("noise.range", noise.range, 0, kInfinity);
   check_range("affine.degrees", affine.degrees, -kInfinity, kInfinity);
-  if (affine.translate.size() != 2 || !(affine.translate[0] >= 0 && affine.translate[0] <= 1 && affine.translate[1] >= 0 && affine.translate[1] <= 1)) {
+  const auto is_share = [](double value) { return value >= 0 && value <= 1; };
+  if (affine.translate.size() != 2 || !is_share(affine.translate[0]) || !is_share(affine.translate[1])) {
     throw cxxrun::UsageError("augment.affine.translate = [{}] must be two shares from 0 to 1", fmt::join(affine.translate, ", "));
   }
   if (!random_crop.empty() && (random_crop.size() != 2 || random_crop[0] < 1 || random_crop[1] < 1)) {
