@@ -135,11 +135,12 @@ int VideoReader::key_entry(int64_t ticks) const {
 }
 
 std::pair<int64_t, int64_t> VideoReader::decoding_group(int64_t frame) const {
-  const int entry = key_entry(times_->ticks_of(frame));
-  if (entry < 0) return {frame, frame + 1};
   // The index has decoding times, which are before the shown ones by the depth of reordering.
   const AVIndexEntry* first = avformat_index_get_entry(stream_, 0);
-  const int64_t delay = (first->flags & AVINDEX_DISCARD_FRAME) != 0 ? 0 : times_->ticks_of(0) - first->timestamp;
+  const bool is_plain = first != nullptr && (first->flags & AVINDEX_DISCARD_FRAME) == 0;
+  const int64_t delay = !is_plain ? 0 : times_->ticks_of(0) - first->timestamp;
+  const int entry = key_entry(times_->ticks_of(frame) - delay);
+  if (entry < 0) return {frame, frame + 1};
   const auto first_shown = [&](int64_t ticks) {
     return times_->nearest(static_cast<double>(ticks + delay) * times_->seconds_per_tick);
   };
