@@ -32,6 +32,13 @@ void replace_link(const fs::path& link, const std::string& target) {
   fs::rename(temporary, link);
 }
 
+void warn_of_little_space(const fs::path& folder, int64_t bytes) {
+  const auto available = free_bytes(folder);
+  if (!available || *available >= 3 * bytes) return;
+  cxxrun::log_warning("{} free in {}, room for {} checkpoints of {} MiB: free some, or set training.keep_checkpoints", free_space(folder),
+                      folder.string(), *available / bytes, (bytes >> 20) + 1);
+}
+
 }  // namespace
 
 CheckpointWriter::CheckpointWriter(Options options)
@@ -39,16 +46,16 @@ CheckpointWriter::CheckpointWriter(Options options)
   std::error_code failed;
   fs::create_directories(checkpoints_, failed);
   if (failed) throw Error("cannot make the folder of checkpoints {}: {}; choose another --output_dir", checkpoints_.string(), failed.message());
+  if (options_.expected_bytes > 0) warn_of_little_space(checkpoints_, options_.expected_bytes);
 }
 
 CheckpointWriter::~CheckpointWriter() { wait(); }
 
 void CheckpointWriter::save(TrainingState state, CheckpointFiles files, std::optional<double> validation_loss) {
   const auto start = std::chrono::steady_clock::now();
-  const bool must_wait = is_writing_;
   wait();
-  if (must_wait && !std::exchange(warned_of_waiting_, true)) {
-    const std::chrono::duration<double> waited = std::chrono::steady_clock::now() - start;
+  const std::chrono::duration<double> waited = std::chrono::steady_clock::now() - start;
+  if (waited.count() >= 0.1 && !std::exchange(warned_of_waiting_, true)) {
     cxxrun::log_warning("training waited {:.1f} s for the checkpoint before to be written: save less often (training.save_freq) or to a "
                         "faster disk; this is said once",
                         waited.count());
@@ -58,28 +65,26 @@ void CheckpointWriter::save(TrainingState state, CheckpointFiles files, std::opt
   const int64_t step = state.step;
   add_training_state(files, state);
   snapshot_.take(files);
-  is_writing_ = true;
   thread_ = std::jthread([this, step, files = std::move(files)] {
     try {
       snapshot_.wait();
       write(step, files);
-      is_writing_ok_ = true;
+      is_saved_ = true;
     } catch (const std::exception& e) {
-      is_writing_ok_ = false;
+      is_saved_ = false;
       cxxrun::log_error("checkpoint {} was not saved, earlier ones are untouched and training goes on: {} ({} free in {})",
                         checkpoint_name(step), e.what(), free_space(checkpoints_), checkpoints_.string());
     }
-    is_writing_ = false;
   });
 }
 
 bool CheckpointWriter::wait() {
-  if (!thread_.joinable()) return is_writing_ok_;
+  if (!thread_.joinable()) return is_saved_;
   thread_.join();
-  if (!is_writing_ok_) ++failures_;
+  if (!is_saved_) ++failures_;
   // What was not saved cannot be the best checkpoint.
-  (is_writing_ok_ ? saved_best_ : best_) = is_writing_ok_ ? best_ : saved_best_;
-  return is_writing_ok_;
+  (is_saved_ ? saved_best_ : best_) = is_saved_ ? best_ : saved_best_;
+  return is_saved_;
 }
 
 void CheckpointWriter::write(int64_t step, const CheckpointFiles& files) {

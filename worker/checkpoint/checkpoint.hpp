@@ -4,7 +4,6 @@
 // the training; used by one thread, owns another.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
@@ -23,6 +22,7 @@ class CheckpointWriter {
     std::filesystem::path output_dir;
     Retention retention = {};
     std::optional<BestCheckpoint> best = {};  // of the run that is continued
+    int64_t expected_bytes = 0;  // of a checkpoint; 0 = unknown. A warning at once where the disk has no room for three
     std::function<void()> after_each_operation = [] {};  // called by the writing thread; tests interrupt it there
   };
 
@@ -48,8 +48,7 @@ class CheckpointWriter {
   HostSnapshot snapshot_;
   std::optional<BestCheckpoint> best_;  // if the save that is running succeeds
   std::optional<BestCheckpoint> saved_best_;
-  bool is_writing_ok_ = true;  // set by thread_
-  std::atomic<bool> is_writing_ = false;
+  bool is_saved_ = true;  // set by thread_
   bool warned_of_waiting_ = false;
   int64_t failures_ = 0;
   std::jthread thread_;

@@ -53,15 +53,11 @@ void HostSnapshot::wait() const {
   if (copied_) copied_->synchronize();
 }
 
-namespace {
-
 std::optional<int64_t> free_bytes(const fs::path& folder) {
   struct statvfs status {};
   if (::statvfs(folder.c_str(), &status) != 0) return std::nullopt;
   return static_cast<int64_t>(status.f_bavail * status.f_frsize);
 }
-
-}  // namespace
 
 void require_free_space(const fs::path& folder, int64_t bytes) {
   const int64_t needed = bytes + bytes / 20;

@@ -43,6 +43,7 @@ void write_files(const std::filesystem::path& folder, const CheckpointFiles& fil
 // Error when the file system of `folder` has less room than `bytes` and a bit: half a checkpoint on a full disk would take from others
 // what they could still have used.
 void require_free_space(const std::filesystem::path& folder, int64_t bytes);
+std::optional<int64_t> free_bytes(const std::filesystem::path& folder);  // nullopt: the system does not say
 std::string free_space(const std::filesystem::path& folder);  // "123 MiB"
 
 // Names and sizes of the other files: written last, it tells a whole checkpoint from one that was copied halfway.

@@ -1,5 +1,6 @@
 #include "worker/checkpoint/find_checkpoint.hpp"
 
+#include <charconv>
 #include <vector>
 
 #include <fmt/ranges.h>
@@ -53,6 +54,21 @@ bool looks_like_checkpoint(const fs::path& path) {
   return fs::is_directory(path / "training_state") || fs::is_directory(path / "pretrained_model");
 }
 
+// Other programs' names for ours, where no such file is: "checkpoint-19000" is 019000, "best_model.pth" is best.
+fs::path by_our_name(const fs::path& path, const fs::path& output_dir) {
+  const std::string name = path.filename();
+  std::string ours = name == "best_model.pth" ? "best" : "";
+  constexpr std::string_view kPrefix = "checkpoint-";
+  int64_t step = 0;
+  if (name.starts_with(kPrefix) && std::from_chars(name.data() + kPrefix.size(), name.data() + name.size(), step).ec == std::errc())
+    ours = checkpoint_name(step);
+  if (ours.empty() || fs::exists(path)) return path;
+  for (const fs::path& folder : {path.parent_path(), path.parent_path() / "checkpoints", output_dir / "checkpoints"}) {
+    if (looks_like_checkpoint(folder / ours)) return folder / ours;
+  }
+  return path;
+}
+
 }  // namespace
 
 std::optional<fs::path> find_checkpoint(const std::string& resume, const fs::path& output_dir) {
@@ -71,6 +87,7 @@ std::optional<fs::path> find_checkpoint(const std::string& resume, const fs::pat
   }
   fs::path path = fs::absolute(resume);
   if (!path.has_filename()) path = path.parent_path();  // a slash at the end
+  path = by_our_name(path, output_dir);
   for (const fs::path& candidate : {path, path.parent_path(), path.parent_path().parent_path()}) {
     if (!looks_like_checkpoint(candidate)) continue;
     // `last` is a wish for the newest; only a folder's own name insists on that one.

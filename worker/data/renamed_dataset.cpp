@@ -54,6 +54,7 @@ class RenamedDataset : public Dataset {
   const DatasetStats& stats() const override { return stats_; }
   const std::vector<Episode>& episodes() const override { return dataset_->episodes(); }
   const std::vector<std::string>& tasks() const override { return dataset_->tasks(); }
+  int64_t broken_episodes() const override { return dataset_->broken_episodes(); }
 
   SampleLayout layout(const SampleRequest& request) const override {
     const SampleRequest inner = translated(request);

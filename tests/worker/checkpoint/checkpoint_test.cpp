@@ -1,10 +1,12 @@
 #include "worker/checkpoint/checkpoint.hpp"
 
 #include <signal.h>
+#include <sys/mount.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 
 #include <cmath>
+#include <fstream>
 #include <future>
 #include <thread>
 
@@ -12,6 +14,7 @@
 #include <torch/torch.h>
 
 #include "common/atomic_file.hpp"
+#include "common/scope_exit.hpp"
 #include "tests/worker/checkpoint/support.hpp"
 #include "worker/checkpoint/fingerprint.hpp"
 #include "worker/checkpoint/find_checkpoint.hpp"
@@ -138,7 +141,7 @@ TEST(Checkpoint, AKilledSaveLeavesACompleteLastWhereverItIsKilled) {
     EXPECT_EQ(step_of(*find_checkpoint("true", dir.path())), last);
     EXPECT_EQ(fs::is_symlink(checkpoints / "best"), fs::exists(checkpoints / "best/training_state")) << kills;
   }
-  EXPECT_GT(kills, 9);  // one for every file and link at least
+  EXPECT_GT(kills, 11);  // one for every file and link at least
   EXPECT_EQ(step_of(checkpoints / "last"), 2 + kills);
   EXPECT_EQ(step_of(checkpoints / "best"), 2 + kills);
   EXPECT_EQ(names_in(checkpoints).size(), 4);  // two checkpoints and the links: nothing is left of the killed saves
@@ -189,6 +192,22 @@ TEST(Checkpoint, AFullDiskLosesNothing) {
   EXPECT_EQ(step_of(dir.path() / "checkpoints/last"), 1);
 }
 
+TEST(Checkpoint, AFileSystemThatFillsUpDuringASaveLosesNothing) {
+  const TempDir dir;
+  if (::mount("tmpfs", dir.path().c_str(), "tmpfs", 0, "size=2m") != 0) GTEST_SKIP() << "mounting needs root";
+  const cxxrun::ScopeExit unmount([&] { ::umount(dir.path().c_str()); });
+  int operations = 0;
+  CheckpointWriter writer({.output_dir = dir.path(), .after_each_operation = [&] {
+                             if (++operations == 2) std::ofstream(dir.path() / "other") << std::string(4 << 20, 'x');
+                           }});
+  EXPECT_THAT(failing_save(writer, 1, files_of(1)), AllOf(HasSubstr("No space left on device"), HasSubstr("(0 MiB free")));
+  EXPECT_TRUE(fs::is_empty(dir.path() / "checkpoints"));
+  fs::remove(dir.path() / "other");
+  EXPECT_TRUE(save(writer, 3));
+  EXPECT_EQ(step_of(dir.path() / "checkpoints/last"), 3);
+  EXPECT_EQ(writer.failures(), 1);
+}
+
 TEST(Checkpoint, WhatCannotFitIsNotEvenBegun) {
   const TempDir dir;
   CheckpointWriter writer({.output_dir = dir.path()});
@@ -198,6 +217,12 @@ TEST(Checkpoint, WhatCannotFitIsNotEvenBegun) {
   EXPECT_GT(files.bytes(), int64_t{1} << 50);
   EXPECT_THAT(error_from([&] { require_free_space(dir.path(), files.bytes()); }), AllOf(HasSubstr("it needs"), HasSubstr("MiB")));
   EXPECT_NO_THROW(require_free_space(dir.path(), 1));
+  testing::internal::CaptureStderr();
+  CheckpointWriter({.output_dir = dir.path(), .expected_bytes = 1});
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
+  testing::internal::CaptureStderr();
+  CheckpointWriter({.output_dir = dir.path(), .expected_bytes = files.bytes()});
+  EXPECT_THAT(testing::internal::GetCapturedStderr(), AllOf(HasSubstr("room for 0 checkpoints"), HasSubstr("training.keep_checkpoints")));
 }
 
 TEST(Checkpoint, AFolderThatIsGoneIsAFailedSaveAndOneThatCannotBeMadeAnError) {

@@ -30,7 +30,13 @@ TEST(FindCheckpoint, TakesEveryFormOfResume) {
   for (const char* path : {"000007", "000007/pretrained_model", "000007/pretrained_model/model.safetensors", "best"}) {
     EXPECT_EQ(find_checkpoint(checkpoints / path, "/nowhere"), seven) << path;
   }
-  EXPECT_THAT(error_from([&] { find_checkpoint(dir.path() / "typo", out); }), HasSubstr("typo"));
+  // As other programs name them; "checkpoint-7" alone is looked for in output_dir.
+  for (const fs::path& path : {checkpoints / "best_model.pth", checkpoints / "checkpoint-7", out / "checkpoint-7", fs::path("checkpoint-7")}) {
+    EXPECT_EQ(find_checkpoint(path, out), seven) << path;
+  }
+  for (const char* missing : {"typo", "checkpoint-9", "checkpoint-x", "best_model.pth"}) {
+    EXPECT_THAT(error_from([&] { find_checkpoint(dir.path() / missing, "/nowhere"); }), HasSubstr(missing));
+  }
 }
 
 TEST(FindCheckpoint, FallsBackToTheNewestWhenTheLinkIsBroken) {

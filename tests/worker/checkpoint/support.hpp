@@ -23,7 +23,9 @@ inline CheckpointFiles files_of(int64_t step) {
   CheckpointFiles files;
   files.texts["pretrained_model/config.json"] = "{}";
   files.tensors["pretrained_model/model.safetensors"]["w"] = torch::full({3}, step, torch::kFloat);
+  files.tensors["pretrained_model_ema/model.safetensors"]["w"] = torch::full({3}, step, torch::kFloat);
   add_optimizer_state(files, {{"w.exp_avg", torch::full({3}, -step, torch::kFloat)}});
+  add_tensor_state(files, "ema", {{"w", torch::full({3}, step, torch::kDouble)}});
   return files;
 }
 
@@ -36,7 +38,9 @@ inline bool save(CheckpointWriter& writer, int64_t step, std::optional<double> v
 inline int64_t step_of(const std::filesystem::path& checkpoint) {
   const TrainingState state = read_training_state(checkpoint);
   EXPECT_EQ(checkpoint_problem(checkpoint), std::nullopt);
-  EXPECT_EQ(load_safetensors(checkpoint / "pretrained_model/model.safetensors").at("w")[0].item<int64_t>(), state.step);
+  for (const char* name : {"pretrained_model/model", "pretrained_model_ema/model", "training_state/ema"}) {
+    EXPECT_EQ(load_safetensors(checkpoint / (std::string(name) + ".safetensors")).at("w")[0].item<int64_t>(), state.step) << name;
+  }
   EXPECT_EQ(load_safetensors(checkpoint / "training_state/optimizer.safetensors").at("w.exp_avg")[0].item<int64_t>(), -state.step);
   return state.step;
 }

@@ -74,13 +74,14 @@ TEST_F(LeRobotState, NumbersActsTwoGroupsAsLeRobotDoes) {
   const auto order = json::parse(cxxrun::read_file(kLeRobotRun / "act_optimizer_order.json"));
   ASSERT_EQ(order.size(), 2);
   const auto policy = policy_of(TEST_DATA_DIR "/lerobot_checkpoint");
+  const auto parameters = policy->named_parameters();
   std::vector<std::string> names;
   for (const json& group : order) {
     for (const json& name : group) names.push_back(name.get<std::string>());
   }
   TensorMap tensors;
   for (size_t i = 0; i < names.size(); ++i) {
-    const torch::Tensor& parameter = policy->named_parameters()[names[i]];
+    const torch::Tensor& parameter = parameters[names[i]];
     tensors[fmt::format("state/{}/exp_avg", i)] = torch::full_like(parameter, static_cast<double>(i));
     tensors[fmt::format("state/{}/exp_avg_sq", i)] = torch::full_like(parameter, static_cast<double>(i));
     tensors[fmt::format("state/{}/step", i)] = torch::full({}, 1.0);
