@@ -74,7 +74,8 @@ boost=
 libraries=(libboost$boost-dev libboost-filesystem$boost-dev libboost-program-options$boost-dev
   libyaml-cpp-dev libfmt-dev nlohmann-json3-dev)
 if [[ ! $launcher_only ]]; then
-  libraries+=(libgloo-dev libavformat-dev libavcodec-dev libavutil-dev libswscale-dev libblosc-dev libprotobuf-dev protobuf-compiler)
+  libraries+=(libgloo-dev libavformat-dev libavcodec-dev libavutil-dev libswscale-dev libblosc-dev
+    libprotozero-dev)
   find_python >/dev/null || missing+=(python3 python3-venv)
 fi
 [[ $with_tests ]] && libraries+=(libgtest-dev libgmock-dev)

@@ -7,12 +7,21 @@ namespace vla {
 namespace {
 
 thread_local int64_t counted_flops = 0;
+thread_local int depth = 0;  // of counted operations: one that casts its arguments and calls itself counts once
 
-std::unique_ptr<at::ObserverContext> add_flops(const at::RecordFunction& function) {
+struct Counted : at::ObserverContext {};
+
+std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction& function) {
   const std::string name = function.name();
   if (name == "aten::add" || name == "aten::mul") return nullptr;  // element-wise
-  counted_flops += static_cast<int64_t>(torch::profiler::impl::computeFlops(name, torch::profiler::impl::saveExtraArgs(function)));
-  return nullptr;
+  const auto flops = torch::profiler::impl::computeFlops(name, torch::profiler::impl::saveExtraArgs(function));
+  if (flops == 0) return nullptr;
+  if (depth++ == 0) counted_flops += static_cast<int64_t>(flops);
+  return std::make_unique<Counted>();
+}
+
+void end(const at::RecordFunction&, at::ObserverContext* context) {
+  if (context) --depth;
 }
 
 // Dense, without sparsity: NVIDIA's data sheets of A100, H100 SXM, H100 PCIe and L40S (H200 computes as H100 SXM does).
@@ -28,8 +37,8 @@ constexpr Peak kPeaks[] = {
 }  // namespace
 
 int64_t count_flops(const std::function<void()>& work) {
-  counted_flops = 0;
-  auto callback = at::RecordFunctionCallback(add_flops).needsInputs(true).scopes({at::RecordScope::FUNCTION});
+  counted_flops = depth = 0;
+  auto callback = at::RecordFunctionCallback(begin, end).needsInputs(true).scopes({at::RecordScope::FUNCTION});
   const auto handle = at::addThreadLocalCallback(std::move(callback));
   work();
   at::removeCallback(handle);

@@ -129,6 +129,7 @@ int Trainer::run() {
   while (step_ < total_steps_) {
     if (requests.save || requests.stop) save();
     if (requests.stop) {
+      for (const auto& logger : loggers_) logger->close();
       const int signal_number = shutdown_.stop_signal();
       return 128 + (signal_number ? signal_number : SIGTERM);
     }

@@ -46,9 +46,9 @@ void require_same_on_all_ranks(const cxxrun::World& world, const std::string& wh
   if (main != value) throw cxxrun::Error("{} is '{}' on rank {} but '{}' on rank 0: all ranks need the same view of it", what, value, world.rank(), main);
 }
 
-void prepare_output(const fs::path& output_dir, const std::string& log_file, const cxxrun::OptionTable& table, const ConfigSources& sources) {
+void prepare_output(const fs::path& output_dir, const LoggingOptions& logging, const cxxrun::OptionTable& table, const ConfigSources& sources) {
   fs::create_directories(output_dir);
-  cxxrun::open_log_file(output_dir / log_file);
+  cxxrun::open_log_file(logging.log_path(output_dir));
   cxxrun::write_file_atomically(output_dir / "config.yaml", cxxrun::dump_yaml(table));
   for (const std::string& note : sources.notes) cxxrun::log_info("note: {}", note);
 }
@@ -72,7 +72,7 @@ int train_in_world(const ConfigSources& sources, Configuration& loaded, RunPlace
   place.output_dir = world.broadcast(place.output_dir.string());
   require_same_on_all_ranks(world, "the checkpoint to resume", place.checkpoint.value_or("").string());
   config.output_dir = place.output_dir.string();
-  if (world.is_main() && !config.dry_run) prepare_output(place.output_dir, config.logging.log_file, loaded.table, sources);
+  if (world.is_main() && !config.dry_run) prepare_output(place.output_dir, config.logging, loaded.table, sources);
 
   // One stream of our own for everything: the legacy default stream would keep a step from being captured as a graph.
   const c10::impl::VirtualGuardImpl streams(world.device().type());

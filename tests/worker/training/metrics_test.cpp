@@ -1,5 +1,6 @@
 // What the trainer measures of itself.
 #include <gmock/gmock.h>
+#include <ATen/autocast_mode.h>
 #include <torch/torch.h>
 
 #include "worker/distributed/process_group.hpp"
@@ -17,11 +18,23 @@ TEST(CountFlops, CountsProductsAndConvolutionsAsTwoOperationsAMultiplyAdd) {
   const torch::nn::Linear linear(32, 64);
   const auto x = torch::ones({4, 32});
   EXPECT_EQ(count_flops([&] { linear->weight.matmul(x.t()); }), 2 * 4 * 32 * 64);
-  const torch::nn::Conv2d conv(torch::nn::Conv2dOptions(3, 8, 3).padding(1).stride(2));
+  torch::nn::Conv2d conv(torch::nn::Conv2dOptions(3, 8, 3).padding(1).stride(2));
   const auto image = torch::ones({2, 3, 16, 16});
-  EXPECT_EQ(count_flops([&] { torch::nn::Conv2d(conv)->forward(image); }), 2 * (2 * 8 * 8 * 8) * (3 * 3 * 3));
+  EXPECT_EQ(count_flops([&] { conv->forward(image); }), 2 * (2 * 8 * 8 * 8) * (3 * 3 * 3));
   EXPECT_EQ(count_flops([&] { torch::relu(image + 1) * 2; }), 0);
   EXPECT_EQ(count_flops([&] { torch::bmm(torch::ones({3, 4, 5}), torch::ones({3, 5, 6})); }), 2 * 3 * 4 * 5 * 6);
+}
+
+TEST(CountFlops, AutocastDoesNotCountTwice) {
+  const torch::NoGradGuard no_grad;
+  torch::nn::Conv2d conv(torch::nn::Conv2dOptions(3, 8, 3).padding(1));
+  const auto image = torch::ones({2, 3, 16, 16});
+  const int64_t plain = count_flops([&] { conv->forward(image); });
+  at::autocast::set_autocast_enabled(at::kCPU, true);
+  const int64_t cast = count_flops([&] { conv->forward(image); });
+  at::autocast::set_autocast_enabled(at::kCPU, false);
+  at::autocast::clear_cache();
+  EXPECT_EQ(cast, plain);
 }
 
 TEST(PeakFlops, KnowsTheGpuAndThePrecision) {
