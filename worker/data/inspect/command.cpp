@@ -14,6 +14,7 @@ constexpr Verb kVerbs[] = {
     {"sample", "DATASET --episode E --frame F", "print what a policy is fed at a frame, before normalisation",
      &sample_command},
     {"check", "DATASET", "find what would stop a training or spoil it", &check_command},
+    {"view", "DATASET --episode E", "draw an episode: cameras, state and action curves, task", &view_command},
 };
 
 void print_overview(std::ostream& out) {

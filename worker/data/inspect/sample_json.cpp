@@ -87,11 +87,12 @@ Json SamplePrinter::read(int64_t episode, int64_t frame) {
   buffer_.read(*reader_, find_sample(episode, frame));
   const double timestamp =
       has_timestamp_ ? buffer_.numbers("timestamp").front() : static_cast<double>(frame) / dataset_->fps();
+  const auto task = static_cast<size_t>(buffer_.number("task_index"));  // some formats have no texts
   Json result = {{"episode", episode},
                  {"frame", frame},
                  {"index", buffer_.number("index")},
                  {"timestamp", timestamp},
-                 {"task", dataset_->tasks().at(static_cast<size_t>(buffer_.number("task_index")))}};
+                 {"task", task < dataset_->tasks().size() ? dataset_->tasks()[task] : ""}};
   Json images = Json::object();
   for (const Feature* feature : shown_) {
     const std::string& key = feature->key;
