@@ -49,6 +49,11 @@ class SubsetReader : public SampleReader {
   void read(int64_t index, std::span<std::byte* const> destination) override {
     reader_->read(subset_.whole_sample(index), destination);
   }
+  std::pair<int64_t, int64_t> decoding_group(int64_t index) override {
+    const int64_t whole = subset_.whole_sample(index);
+    const auto [begin, end] = reader_->decoding_group(whole);
+    return {begin - whole + index, end - whole + index};
+  }
 
  private:
   const EpisodeSubset& subset_;

@@ -134,13 +134,9 @@ class MixtureReader : public SampleReader {
   }
 
   void read(int64_t index, std::span<std::byte* const> destination) override {
-    if (index < 0 || index >= mixture_.size())
-      throw cxxrun::Error("sample {} is outside the dataset of {} samples", index, mixture_.size());
-    const auto after = std::upper_bound(mixture_.parts_.begin(), mixture_.parts_.end(), index,
-                                        [](int64_t i, const auto& part) { return i < part.first_sample; });
-    const auto& part = *std::prev(after);
+    const auto& part = part_of(index);
     try {
-      readers_[static_cast<size_t>(&part - mixture_.parts_.data())]->read(index - part.first_sample, destination);
+      reader_of(part).read(index - part.first_sample, destination);
     } catch (const cxxrun::DataError& error) {
       throw cxxrun::DataError("{}: {}", part.name, error.what());
     }
@@ -155,7 +151,23 @@ class MixtureReader : public SampleReader {
     std::memcpy(keys[3], &task, sizeof task);
   }
 
+  std::pair<int64_t, int64_t> decoding_group(int64_t index) override {
+    const auto& part = part_of(index);
+    const auto [begin, end] = reader_of(part).decoding_group(index - part.first_sample);
+    return {part.first_sample + begin, part.first_sample + end};
+  }
+
  private:
+  const Mixture::Part& part_of(int64_t index) const {
+    if (index < 0 || index >= mixture_.size())
+      throw cxxrun::Error("sample {} is outside the dataset of {} samples", index, mixture_.size());
+    return *std::prev(std::upper_bound(mixture_.parts_.begin(), mixture_.parts_.end(), index,
+                                       [](int64_t i, const auto& part) { return i < part.first_sample; }));
+  }
+  SampleReader& reader_of(const Mixture::Part& part) {
+    return *readers_[static_cast<size_t>(&part - mixture_.parts_.data())];
+  }
+
   const Mixture& mixture_;
   std::vector<std::unique_ptr<SampleReader>> readers_;  // by part
 };

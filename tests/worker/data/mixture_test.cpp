@@ -38,6 +38,8 @@ TEST(Mixture, IsItsPartsOneAfterAnother) {
     EXPECT_EQ(mixture->tasks()[static_cast<size_t>(mixed.number("task_index"))],
               dataset.tasks()[static_cast<size_t>(alone.number("task_index"))]);
   }
+  EXPECT_THAT(reader->decoding_group(400),
+              testing::Pair(testing::AllOf(testing::Gt(388), testing::Le(400)), testing::Gt(400)));
   EXPECT_EQ(Sample(layout, *reader, 437).number("episode_index"), 6);
   EXPECT_EQ(Sample(layout, *reader, 438).number("episode_index"), 7);
   EXPECT_EQ(mixture->tasks().size(), 3U) << "equal texts are one task";
@@ -71,7 +73,7 @@ TEST(Mixture, UnlikeFeaturesAreRefusedByName) {
 }
 
 TEST(Mixture, StatisticsAreThoseOfAllParts) {
-  const auto first = open("lerobot_v21"), second = open("lerobot_png");
+  const auto first = open("lerobot_v21"), second = open("metaworld_demo");
   const auto mixture = mix_datasets({{first}, {second}});
   const auto value = [](const Dataset& dataset, const char* stat) {
     return dataset.stats().at("action").at(stat).values[0];

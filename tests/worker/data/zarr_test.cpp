@@ -110,7 +110,9 @@ TEST(Zarr, DescribesWhatDiffusionPolicyWrites) {
 
 TEST(Zarr, StatisticsAreNumpys) {
   const auto dataset = open_dataset({.root = kData + "/zarr_sample"});
-  for (const auto& [key, of_feature] : read_json_file(kData + "/zarr_sample_stats.json").items()) {
+  const nlohmann::json expected = read_json_file(kData + "/zarr_sample_stats.json");
+  ASSERT_EQ(expected.size(), 5U);
+  for (const auto& [key, of_feature] : expected.items()) {
     for (const auto& [stat, values] : of_feature.items()) {
       const StatTensor& tensor = dataset->stats().at(key).at(stat);
       ASSERT_EQ(tensor.values.size(), values.size()) << key;
