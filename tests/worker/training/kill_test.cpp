@@ -31,7 +31,11 @@ using testing::Not;
 using Clock = std::chrono::steady_clock;
 
 constexpr int kSteps = 4000;
+#ifdef __SANITIZE_ADDRESS__
+constexpr int kKills = 8;  // a program of LibTorch's size starts slowly under it
+#else
 constexpr int kKills = 60;
+#endif
 
 struct Kill : testing::Test {
   cxxrun::TempDir folder;
@@ -103,7 +107,7 @@ uintmax_t size_of(const fs::path& path) {
   return missing ? 0 : size;
 }
 
-TEST_F(Kill, SixtyKilledRanksLeaveTheTrainingAsIfNothingHadHappened) {
+TEST_F(Kill, KilledRanksLeaveTheTrainingAsIfNothingHadHappened) {
   const auto job = start(training("killed", {"--max-restarts=100"}));
   const fs::path metrics = out("killed") / "metrics.jsonl";
   int at_work = 0;
@@ -133,25 +137,30 @@ TEST_F(Kill, SixtyKilledRanksLeaveTheTrainingAsIfNothingHadHappened) {
   EXPECT_LT(steps_logged(out("killed")), kSteps) << "it was done before the last kill";
   EXPECT_EQ(job->wait(), 0) << job->err();
   EXPECT_TRUE(job->leaves_nothing());
-  EXPECT_THAT(job->err(), Not(HasSubstr("truncated")));
-  EXPECT_THAT(job->err(), Not(HasSubstr("incomplete")));
+  EXPECT_THAT(job->err() + job->out(), Not(HasSubstr("passed over"))) << "a torn checkpoint";
   std::cout << kKills << " kills, " << at_work << " of them while it trained" << std::endl;
   expect_same_training("killed");
 }
 
 TEST_F(Kill, CxxrunKilledDuringSavesLeavesNothingAndTheTrainingResumes) {
+  const fs::path checkpoints = out("killed") / "checkpoints";
+  const auto last = [&] {
+    std::error_code missing;
+    return fs::read_symlink(checkpoints / "last", missing);
+  };
+  // A hidden folder is a checkpoint on its way to the disk.
+  const auto is_saving = [&] {
+    std::error_code missing;
+    for (fs::directory_iterator it(checkpoints, missing), end; !missing && it != end; it.increment(missing)) {
+      if (it->path().filename().string().ends_with(".tmp")) return true;
+    }
+    return false;
+  };
   for (int kills = 0; kills < 4; ++kills) {
+    const fs::path before = last();
     const auto job = start(training("killed", {}, {"--resume=auto"}));
     const pid_t supervisor = job->supervisor();
-    const fs::path checkpoints = out("killed") / "checkpoints";
-    // A hidden folder is a checkpoint on its way to the disk.
-    const auto is_saving = [&] {
-      std::error_code missing;
-      for (fs::directory_iterator it(checkpoints, missing), end; !missing && it != end; it.increment(missing)) {
-        if (it->path().filename().string().ends_with(".tmp")) return true;
-      }
-      return false;
-    };
+    ASSERT_TRUE(eventually([&] { return last() != before; })) << job->err();
     const auto limit = Clock::now() + 30s;
     while (!is_saving() && Clock::now() < limit) std::this_thread::yield();
     ASSERT_LT(Clock::now(), limit) << job->err();
