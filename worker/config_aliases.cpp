@@ -88,6 +88,8 @@ constexpr ConfigAlias kAliases[] = {
     {"training.grad_clip_norm", "optimizer.grad_clip_norm"},
     {"lr_scheduler", "scheduler.type"},
     {"lr_warmup_steps", "scheduler.warmup_steps"},
+    {"lr_num_cycles", "scheduler.num_cycles"},
+    {"lr_power", "scheduler.power"},
     {"scheduler.num_warmup_steps", "scheduler.warmup_steps"},
     {"scheduler.num_decay_steps", "scheduler.decay_steps"},
     {"num_workers", "training.num_workers"},

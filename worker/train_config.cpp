@@ -232,8 +232,13 @@ ConfigSources read_config_sources(std::span<const std::string> arguments, const 
                                [&](const ConfigAlias& alias) { return alias.is_flag && name == alias.alias; });
   };
   std::vector<Setting> command_line = cxxrun::parse_command_line(rest, is_flag);
-  for (const Setting& setting : command_line) {
+  for (Setting& setting : command_line) {
     if (!is_config_option(setting.name)) continue;
+    // LeRobot names what it resumes by the configuration in the checkpoint.
+    if (!setting.items.empty() && std::filesystem::path(setting.text()).filename() == "train_config.json") {
+      setting.name = "checkpoint_path";
+      continue;
+    }
     if (setting.kind != Setting::Kind::kScalar || setting.text().empty()) {
       throw UsageError("command line: --{} needs a file: --config=FILE", setting.name);
     }

@@ -10,9 +10,11 @@
 #include "common/log.hpp"
 #include "common/option_text.hpp"
 #include "common/registry.hpp"
+#include "worker/checkpoint/fingerprint.hpp"
 #include "worker/checkpoint/lerobot_format.hpp"
 #include "worker/checkpoint/weights.hpp"
 #include "worker/data/cached_dataset.hpp"
+#include "worker/data/renamed_dataset.hpp"
 #include "worker/dataset_parts.hpp"
 #include "worker/flops.hpp"
 #include "worker/training_context.hpp"
@@ -42,6 +44,9 @@ TrainingData open_data(const TrainingJob& job, int64_t local_ranks) {
   for (const DatasetPart& part : dataset_parts(config.dataset)) roots.push_back(part.path);
   uint64_t memory = data::frame_memory(config.data, local_ranks);
   const data::SampleRequest request = job.policy.sample_request(data.features);
+  std::vector<std::string> keys;
+  for (const auto& field : request) keys.push_back(field.key);
+  data::require_features(*data.training, keys);
   data.training = data::cached_dataset(std::move(data.training), request, config.data, roots, memory);
   if (data.validation) data.validation = data::cached_dataset(std::move(data.validation), request, config.data, roots, memory);
   return data;
@@ -85,6 +90,7 @@ Trainer::Trainer(const TrainingJob& job, const cxxrun::World& world, ShutdownWat
       world_(world),
       precision_(make_precision(options_.precision, options_.dtype == "float64" ? at::kDouble : at::kFloat, world.device())),
       data_(open_data(job, world.local_size())),
+      data_fingerprint_(data_fingerprint(*data_.training)),
       batch_(resolve_batch(options_.batch_size, options_.batch_size_mode, world.size(), options_.gradient_accumulation_steps)),
       workers_(resolve_workers(options_.num_workers, world.local_size(), std::max<int64_t>(1, std::thread::hardware_concurrency()))),
       sampler_({.dataset_size = data_.training->size(),
@@ -109,6 +115,10 @@ Trainer::Trainer(const TrainingJob& job, const cxxrun::World& world, ShutdownWat
   if (precision_.needs_scaler) scaler_.emplace(job.config.grad_scaler, world.device());
   if (job.config.ema.enable) ema_.emplace(*policy_, job.config.ema);
   schedule_.emplace(job.config.scheduler, job.config.optimizer.lr, schedule_steps_);
+  if (schedule_->needs_validation() && !data_.validation) {
+    throw cxxrun::UsageError("scheduler.type={} follows the validation loss, but nothing is held out: set dataset.val_episodes or dataset.eval_split",
+                             job.config.scheduler.type);
+  }
   if (job.resume) resume(*job.resume);
   loader_ = make_loader(data_.training, sampler_, step_, total_steps_, batch_.accumulation);
   if (world_.device().is_cuda()) peak_flops_ = peak_flops(cxxrun::device_name(world_.device()), options_.precision);
@@ -145,7 +155,7 @@ int Trainer::run() {
     if (requests.non_finite) act_on_non_finite(*requests.non_finite);
     if (validates) validate();
     if (logs) log_step();
-    if (saves) save();
+    if (saves || std::exchange(save_best_, false)) save();
     for (const auto& logger : loggers_) logger->progress(step_, total_steps_);
   }
   return finish();

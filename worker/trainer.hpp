@@ -3,6 +3,7 @@
 #pragma once
 
 #include <filesystem>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -71,6 +72,7 @@ class Trainer {
   const cxxrun::World& world_;
   Precision precision_;
   TrainingData data_;
+  std::string data_fingerprint_;
   BatchPlan batch_;
   WorkersPlan workers_;
   data::Sampler sampler_;
@@ -98,7 +100,9 @@ class Trainer {
   std::optional<CheckpointWriter> checkpoints_;  // on rank 0
   std::vector<std::unique_ptr<Logger>> loggers_;  // on rank 0
   std::vector<std::pair<std::string, double>> validation_metrics_;  // to log with the next line
-  std::optional<double> validation_loss_;  // since the last checkpoint
+  std::optional<double> validation_loss_;  // of the current step
+  double lowest_validation_loss_ = std::numeric_limits<double>::infinity();
+  bool save_best_ = false;  // the current step's is the lowest
   std::optional<BestCheckpoint> best_;  // of the run that is continued
   std::optional<GpuMonitor> gpu_monitor_;  // on rank 0
   ShutdownWatcher& shutdown_;

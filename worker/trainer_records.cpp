@@ -15,9 +15,12 @@
 namespace vla {
 
 void Trainer::open_output() {
+  int64_t bytes = 0;
+  for (const auto& parameter : policy_->parameters()) bytes += static_cast<int64_t>(parameter.nbytes());
   checkpoints_.emplace(CheckpointWriter::Options{.output_dir = job_.output_dir,
                                                  .retention = {.keep = options_.keep_checkpoints, .keep_every = options_.keep_every},
-                                                 .best = best_});
+                                                 .best = best_,
+                                                 .expected_bytes = (ema_ ? 5 : 3) * bytes});  // weights, two moments, two averages
   const LoggingOptions& logging = job_.config.logging;
   if (logging.gpu_stats && world_.device().is_cuda()) gpu_monitor_.emplace(cxxrun::pci_bus_id(world_.device()));
   loggers_ = make_loggers(logging.sinks_in_use(),
@@ -79,6 +82,10 @@ void Trainer::validate() {
                    result.mean_action_error);
   validation_metrics_ = {{"val_loss", result.loss}, {"val_action_error", result.action_error}, {"val_mean_action_error", result.mean_action_error}};
   validation_loss_ = result.loss;
+  if (result.loss < lowest_validation_loss_) {
+    lowest_validation_loss_ = result.loss;
+    save_best_ = true;
+  }
   schedule_->observe(result.loss);
   window_.exclude(std::chrono::steady_clock::now() - start);
 }
@@ -91,7 +98,7 @@ TrainingState Trainer::state() const {
                       .world_size = world_.size(),
                       .schedule_steps = schedule_steps_,
                       .config_hash = fingerprint(cxxrun::dump_yaml(job_.table)),
-                      .data_fingerprint = data_fingerprint(*data_.training)};
+                      .data_fingerprint = data_fingerprint_};
   state.numbers = schedule_->state();
   return state;
 }
@@ -104,7 +111,7 @@ void Trainer::save() {
   const std::string& type = job_.config.policy.type;
   add_pretrained_model(files, type, *policy_, stats_, train_config);
   if (ema_) {
-    add_pretrained_model(files, type, *policy_, stats_, train_config, kEmaModelFolder, ema_->shadow());
+    add_pretrained_model(files, type, *policy_, stats_, train_config, kEmaModelFolder, ema_->averaged(state_dict(*policy_)));
     add_tensor_state(files, "ema", ema_->shadow());
   }
   if (scaler_) add_tensor_state(files, "scaler", scaler_->state());
@@ -139,6 +146,7 @@ void Trainer::resume(const std::filesystem::path& checkpoint) {
   schedule_.emplace(job_.config.scheduler, job_.config.optimizer.lr, schedule_steps_);
   schedule_->load_state(stored.numbers);
   best_ = stored.best;
+  if (best_) lowest_validation_loss_ = best_->loss;
   cxxrun::log_info("continuing from {} after step {} of {} (saved by {} ranks, now {})", checkpoint.string(), step_, total_steps_,
                    stored.world_size, world_.size());
 }

@@ -16,7 +16,7 @@ namespace {
 using cxxrun::Setting;
 
 // Options, beside seed, batch and data, that the order of the samples depends on.
-constexpr std::string_view kOrderOptions[] = {"training.drop_last", "training.shuffle", "dataset.shuffle", "dataset.drop_last", "dataset.weights"};
+constexpr std::string_view kOrderOptions[] = {"training.drop_last", "dataset.datasets"};
 
 std::map<std::string, std::string> texts_of(const std::vector<Setting>& settings) {
   std::map<std::string, std::string> texts;

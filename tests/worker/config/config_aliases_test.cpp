@@ -63,6 +63,8 @@ TEST(ConfigAliases, EverySpellingSetsItsOption) {
       {{"training.grad_clip_norm=1"}, "optimizer.grad_clip_norm", "1.0"},
       {{"--lr_scheduler=linear"}, "scheduler.type", "linear"},
       {{"--lr_warmup_steps=5"}, "scheduler.warmup_steps", "5"},
+      {{"--lr_num_cycles=3"}, "scheduler.num_cycles", "3"},
+      {{"--lr_power=2"}, "scheduler.power", "2.0"},
       {{"--scheduler.num_warmup_steps=5"}, "scheduler.warmup_steps", "5"},
       {{"--scheduler.num_decay_steps=5"}, "scheduler.decay_steps", "5"},
       {{"--num_workers=3"}, "training.num_workers", "3"},

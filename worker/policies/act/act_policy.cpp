@@ -3,6 +3,12 @@
 #include <torch/torch.h>
 
 namespace vla {
+namespace {
+
+// Sums of many small differences vanish in 16 bits.
+torch::Tensor exact(const torch::Tensor& tensor) { return at::isReducedFloatingType(tensor.scalar_type()) ? tensor.to(torch::kFloat) : tensor; }
+
+}  // namespace
 
 ActPolicy::ActPolicy(const ActOptions& options, const PolicyFeatures& features) : options_(options), features_(features) {
   options_.validate(features_);
@@ -46,12 +52,12 @@ PolicyLoss ActPolicy::compute_loss_with_noise(const Batch& batch, const torch::T
     posterior = model_->posterior(batch, random);
     latent = posterior.mu + (posterior.log_sigma_x2 / 2).exp() * noise;
   }
-  const torch::Tensor error = (batch.at("action") - model_->forward(batch, latent, random)).abs();
+  const torch::Tensor error = (exact(batch.at("action")) - exact(model_->forward(batch, latent, random))).abs();
   const torch::Tensor denominators = counts.clamp_min(1).to(error.scalar_type());
   const torch::Tensor l1 = (error * valid_actions(batch).unsqueeze(-1)).sum() / denominators[0];
   if (!use_vae) return {l1, {{"l1_loss", l1.detach()}}};
-  const torch::Tensor& variance = posterior.log_sigma_x2;
-  const torch::Tensor divergence = -0.5 * (1 + variance - posterior.mu.square() - variance.exp()).sum(-1);
+  const torch::Tensor variance = exact(posterior.log_sigma_x2);
+  const torch::Tensor divergence = -0.5 * (1 + variance - exact(posterior.mu).square() - variance.exp()).sum(-1);
   const torch::Tensor kld = (divergence * batch.weight).sum() / denominators[1];
   return {l1 + kld * options_.kl_weight, {{"l1_loss", l1.detach()}, {"kld_loss", kld.detach()}}};
 }
