@@ -16,5 +16,6 @@ int run_data_command(Arguments arguments, std::ostream& out);
 int sample_command(Arguments arguments, std::ostream& out);
 int check_command(Arguments arguments, std::ostream& out);
 int view_command(Arguments arguments, std::ostream& out);
+int merge_command(Arguments arguments, std::ostream& out);
 
 }  // namespace vla::data
