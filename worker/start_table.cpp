@@ -53,8 +53,8 @@ std::vector<std::string> start_lines(const TrainConfig& config, const StartInfo&
                            info.world_size, batch.accumulation, batch.per_gpu, batch.effective));
   row("", fmt::format("{} samples a step = {} of a forward pass x {} accumulated; {} rows on each of {} ranks", batch.effective, batch.global,
                       batch.accumulation, batch.per_gpu, info.world_size));
-  row("dataset", fmt::format("{}: {} episodes, {} frames to train on, {} held out", info.dataset, info.episodes, info.training_frames,
-                             info.validation_frames));
+  row("dataset", fmt::format("{}: {} episodes, {} frames to train on, {} held out{}", info.dataset, info.episodes, info.training_frames,
+                             info.validation_frames, info.broken_episodes > 0 ? fmt::format("; {} broken episodes left out", info.broken_episodes) : ""));
   row("steps", fmt::format("steps={} = {:.2f} epochs of {} steps{}", info.total_steps, epochs, info.steps_per_epoch,
                            info.first_step > 0 ? fmt::format("; {} are done", info.first_step) : ""));
   row("lr", fmt::format("lr base={} scaling={} factor={} final={}; {}, {}, warm-up of {} steps", info.lr.base, training.lr_scaling,

@@ -15,7 +15,7 @@ struct StartInfo {
   int64_t master_port = 0, world_size = 1;
   std::vector<std::string> devices;  // by rank: "cuda:0 NVIDIA H100 80GB HBM3", "cpu"
   std::string dataset;  // its description
-  int64_t episodes = 0, training_frames = 0, validation_frames = 0;
+  int64_t episodes = 0, broken_episodes = 0, training_frames = 0, validation_frames = 0;
   int64_t steps_per_epoch = 0, first_step = 0, total_steps = 0;
   int64_t parameters = 0, trainable = 0;
   std::string precision;

@@ -33,6 +33,7 @@ void Trainer::print_start(StartInfo info) const {
   info.world_size = world_.size();
   info.dataset = data_.training->description();
   info.episodes = static_cast<int64_t>(data_.training->episodes().size());
+  info.broken_episodes = data_.training->broken_episodes();
   info.training_frames = data_.training->size();
   info.validation_frames = data_.validation ? data_.validation->size() : 0;
   info.steps_per_epoch = sampler_.steps_per_epoch();

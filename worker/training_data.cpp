@@ -5,6 +5,7 @@
 #include <torch/torch.h>
 
 #include "common/error.hpp"
+#include "worker/data/episode_subset.hpp"
 #include "worker/data/mixture.hpp"
 #include "worker/data/renamed_dataset.hpp"
 #include "worker/dataset_parts.hpp"
@@ -39,18 +40,13 @@ struct SplitDataset {
   std::shared_ptr<const data::Dataset> training, validation;
 };
 
-SplitDataset open_split(data::DatasetSpec spec, const DatasetOptions& options) {
+SplitDataset open_split(const data::DatasetSpec& spec, const DatasetOptions& options) {
   SplitDataset opened{data::open_dataset(spec), nullptr};
   if (options.val_episodes == 0 && options.eval_split == 0) return opened;
   const auto split = split_episodes(tasks_of_episodes(*opened.training), options.val_episodes, options.eval_split);
   if (split.validation.empty()) return opened;
-  const auto subset = [&](const std::vector<int64_t>& positions) {
-    spec.episodes.clear();
-    for (const int64_t position : positions) spec.episodes.push_back(opened.training->episodes()[static_cast<size_t>(position)].index);
-    return data::open_dataset(spec);
-  };
-  opened.validation = subset(split.validation);
-  opened.training = subset(split.training);
+  opened.validation = data::episode_subset(opened.training, split.validation);
+  opened.training = data::episode_subset(opened.training, split.training);
   return opened;
 }
 

@@ -147,6 +147,7 @@ class CachedDataset : public Dataset {
   const DatasetStats& stats() const override { return dataset_->stats(); }
   const std::vector<Episode>& episodes() const override { return dataset_->episodes(); }
   const std::vector<std::string>& tasks() const override { return dataset_->tasks(); }
+  int64_t broken_episodes() const override { return dataset_->broken_episodes(); }
   SampleLayout layout(const SampleRequest& request) const override { return dataset_->layout(request); }
   std::unique_ptr<SampleReader> open_reader(const SampleRequest& request) const override {
     return std::make_unique<CachedReader>(*dataset_, frames_, request);
