@@ -1,7 +1,9 @@
 #include "common/yaml_config.hpp"
 
 #include <set>
+#include <sstream>
 
+#include <yaml-cpp/eventhandler.h>
 #include <yaml-cpp/yaml.h>
 
 #include "common/atomic_file.hpp"
@@ -13,6 +15,30 @@ namespace {
 constexpr size_t kMaxBytes = 1 << 18;
 constexpr int kMaxDepth = 16;
 constexpr size_t kMaxValues = 10000;
+
+// Counts documents and does nothing else.
+struct DocumentCounter : YAML::EventHandler {
+  size_t documents = 0;
+  void OnDocumentStart(const YAML::Mark&) override { ++documents; }
+  void OnDocumentEnd() override {}
+  void OnNull(const YAML::Mark&, YAML::anchor_t) override {}
+  void OnAlias(const YAML::Mark&, YAML::anchor_t) override {}
+  void OnScalar(const YAML::Mark&, const std::string&, YAML::anchor_t, const std::string&) override {}
+  void OnSequenceStart(const YAML::Mark&, const std::string&, YAML::anchor_t, YAML::EmitterStyle::value) override {}
+  void OnSequenceEnd() override {}
+  void OnMapStart(const YAML::Mark&, const std::string&, YAML::anchor_t, YAML::EmitterStyle::value) override {}
+  void OnMapEnd() override {}
+};
+
+// Of ",null" yaml-cpp sees one document after the other without end: YAML::LoadAll() would not come back.
+void require_one_document(const std::string& text, std::string_view name) {
+  std::istringstream stream(text);
+  YAML::Parser parser(stream);
+  DocumentCounter counter;
+  while (counter.documents < 2 && parser.HandleNextDocument(counter)) {
+  }
+  if (counter.documents > 1) throw UsageError("{}: more than one YAML document; a configuration is one", name);
+}
 
 class Flattener {
  public:
@@ -107,11 +133,11 @@ std::vector<Setting> parse_yaml_settings(const std::string& text, std::string_vi
     throw UsageError("{}: {} bytes; a configuration has at most {}", name, text.size(), kMaxBytes);
   Flattener flattener(name, directory);
   try {
-    const std::vector<YAML::Node> documents = YAML::LoadAll(text);
-    if (documents.size() > 1) throw UsageError("{}: {} YAML documents; a configuration is one", name, documents.size());
-    if (documents.empty() || documents[0].IsNull()) return {};
-    if (!documents[0].IsMap()) throw UsageError("{}: expected 'key: value' lines at the top level", name);
-    flattener.add_map(documents[0], "", 0);
+    require_one_document(text, name);
+    const YAML::Node document = YAML::Load(text);
+    if (!document.IsDefined() || document.IsNull()) return {};
+    if (!document.IsMap()) throw UsageError("{}: expected 'key: value' lines at the top level", name);
+    flattener.add_map(document, "", 0);
   } catch (const YAML::Exception& error) {
     throw UsageError("{}:{}: not valid YAML: {}", name, error.mark.line + 1, error.msg);
   }

@@ -78,7 +78,7 @@ if [[ ! $launcher_only ]]; then
     libprotozero-dev)
   find_python >/dev/null || missing+=(python3 python3-venv)
 fi
-[[ $with_tests ]] && libraries+=(libgtest-dev libgmock-dev)
+[[ $with_tests ]] && libraries+=(libgtest-dev libgmock-dev clang-19 libclang-rt-19-dev)
 installed=$(dpkg-query -W -f '${db:Status-Status} ${Package}\n' "${libraries[@]}" 2>/dev/null) || true
 for library in "${libraries[@]}"; do
   grep -qx "installed $library" <<<"$installed" || missing+=("$library")
