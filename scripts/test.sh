@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
 # Sets up, builds and runs the tests: scripts/test.sh [--all] [CTEST OPTION...]
 #
-#   --all             also the slow ones: fuzzing, kill loops, network namespaces, real SLURM and MPI, Wine
-#   CTEST OPTION...   passed to every ctest, for example: -R Supervisor
+#   --all             also the slow ones: network namespaces, real SLURM and MPI, Wine
+#   CTEST OPTION...   passed to every ctest, for example: -R Supervisor; nothing is fuzzed then
 #
 # Three builds are tested: release; asan (AddressSanitizer and UndefinedBehaviorSanitizer, everything but the policies); tsan
-# (ThreadSanitizer, launcher and data loader). Environment: CXXRUN_PRESETS (default "release asan tsan").
+# (ThreadSanitizer, launcher and data loader). Then every reader of untrusted input is fuzzed for a minute (tests/fuzz/run.sh).
+# Environment: CXXRUN_PRESETS (default "release asan tsan"), FUZZ_SECONDS (default 60).
 # Exits with 1 if anything failed, after having tried all of it.
 set -uo pipefail
 source "$(dirname "$0")/environment.sh"
@@ -18,6 +19,7 @@ case ${1:-} in
 esac
 nvidia-smi -L >/dev/null 2>&1 || skipped_labels+="|gpu"
 # A selection may leave nothing in one of the builds; without one, an empty suite is a broken suite.
+is_selection=$#
 if (($# == 0)); then set -- --no-tests=error; fi
 
 # UBSan's default is to print and go on, which no test would notice.
@@ -33,7 +35,7 @@ phase() {
   shift
   echo "=== $name"
   "$@" 2>&1 | tee "$log" || { result=FAILED failed=1; }
-  counts=$(grep -E '^[0-9]+% tests passed|^No tests were found' "$log" | tail -n 1)
+  counts=$(grep -E '^[0-9]+% tests passed|^No tests were found|^[0-9]+ fuzzers' "$log" | tail -n 1)
   summary+=("$(printf '%-14s %-6s %5d s  %s' "$name" "$result" $((SECONDS - start)) "$counts")")
   [[ $result == ok ]]
 }
@@ -46,6 +48,7 @@ if phase set-up scripts/setup.sh --with-tests; then
     phase "build $preset" scripts/build.sh --with-tests "$preset" &&
       phase "test $preset" ctest --preset "$preset" -j "$(nproc)" -LE "^($labels)\$" "$@"
   done
+  ((is_selection)) || phase fuzz tests/fuzz/run.sh
 fi
 echo "=== summary"
 printf '%s\n' "${summary[@]}"
