@@ -2,12 +2,12 @@
 # Fuzzes every reader of untrusted input: tests/fuzz/run.sh [NAME...]
 #
 # Builds tests/fuzz with clang, AddressSanitizer and UndefinedBehaviorSanitizer into build/fuzz and runs each fuzzer for FUZZ_SECONDS
-# (default 60), one on each core. What they learn stays in build/fuzz/corpus. Fails if one of them found something: its
+# (default 60), one on each core, from FUZZ_SEED (default 1; 0 = another one every time). What they learn stays in build/fuzz/corpus. Fails if one of them found something: its
 # last lines say where the input that shows it is; run the program with that file as its argument.
 set -uo pipefail
 root=$(cd "$(dirname "$0")/../.." && pwd)
 build=$root/build/fuzz
-seconds=${FUZZ_SECONDS:-60}
+seconds=${FUZZ_SECONDS:-60} seed=${FUZZ_SEED:-1}
 export ASAN_OPTIONS=${ASAN_OPTIONS:-detect_leaks=1} UBSAN_OPTIONS=${UBSAN_OPTIONS:-print_stacktrace=1:halt_on_error=1}
 
 # Older ones do not compile C++20 as we write it: captured structured bindings, inherited constructors with constraints.
@@ -38,7 +38,7 @@ fuzz() {
   mkdir -p "$corpus" "$build/found"
   [[ -d $seeds ]] && cp -n "$seeds"/* "$corpus"
   [[ ${program[-1]} == */fuzz_dataset ]] && env "${program[@]}" --seeds "$corpus"
-  if env "${program[@]}" -max_total_time="$seconds" -timeout=10 -rss_limit_mb=2048 -max_len=16384 -print_final_stats=1 \
+  if env "${program[@]}" -max_total_time="$seconds" -seed="$seed" -timeout=10 -rss_limit_mb=2048 -max_len=16384 -print_final_stats=1 \
     -artifact_prefix="$build/found/$name-" "$corpus" >"$log" 2>&1; then
     echo "$name: ok, $(sed -n 's/^stat::number_of_executed_units: *//p' "$log") inputs"
   else
@@ -49,7 +49,7 @@ fuzz() {
 }
 
 export -f fuzz program_of
-export root build seconds
+export root build seconds seed
 (($# > 0)) || set -- lerobot lerobot_v2 zarr safetensors store yaml
 printf '%s\n' "$@" | xargs -P "$(nproc)" -I{} bash -c 'fuzz {}' || exit 1
 echo "$# fuzzers found nothing in $seconds s each"

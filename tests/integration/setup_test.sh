@@ -144,7 +144,13 @@ test_test_script_tries_every_build_and_fails_if_one_fails() {
   copy_project
   printf '#!/bin/bash\n' | tee "$project/scripts/setup.sh" >"$project/scripts/build.sh"
   fake ctest 'echo "$*" >>'"$work/calls" 'echo "100% tests passed, 0 tests failed out of 7"' '[[ $2 != "$FAILING" ]]'
-  expect_contains "100% tests passed, 0 tests failed out of 7" "$("$project/scripts/test.sh" | tail -n 1)"
+  mkdir -p "$project/tests/fuzz"
+  printf '#!/bin/bash\necho "6 fuzzers found nothing in 60 s each"\n' >"$project/tests/fuzz/run.sh"
+  chmod +x "$project/tests/fuzz/run.sh"
+  local summary
+  summary=$("$project/scripts/test.sh" | tail -n 2)
+  expect_contains "100% tests passed, 0 tests failed out of 7" "$summary"
+  expect_contains "6 fuzzers found nothing" "$summary"
   expect_equal "release asan tsan" "$(cut -d' ' -f2 calls | xargs)"
   expect_contains "policy" "$(grep asan calls)"
   expect_contains "slow" "$(grep release calls)"
