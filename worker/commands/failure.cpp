@@ -2,12 +2,13 @@
 
 #include <sys/resource.h>
 
+#include <algorithm>
 #include <csignal>
 #include <cstdlib>
 #include <ctime>
 #include <mutex>
-#include <regex>
 #include <string_view>
+#include <utility>
 
 #include <c10/util/Exception.h>
 #include <fmt/ranges.h>
@@ -107,14 +108,21 @@ Failure describe_failure(const std::exception& exception, const TrainingPosition
 }
 
 std::vector<int64_t> late_ranks(const std::string& message) {
-  // c10d/TraceUtils.h: analyzeMissingRanks() and analyzeLaggingRanks().
-  static const std::regex report(R"((?:ranks \[|ranks that caused the desync are:\s*- \[)([0-9, ]{1,4000})\])");
-  static const std::regex number(R"([0-9]{1,9})");
+  // c10d/TraceUtils.h: analyzeMissingRanks() and analyzeLaggingRanks(). The list stands in the first bracket behind these words.
+  size_t begin = message.find("ranks [");
+  if (begin == message.npos) begin = message.find("ranks that caused the desync are:");
+  if (begin != message.npos) begin = message.find('[', begin);
+  if (begin == message.npos) return {};
   std::vector<int64_t> ranks;
-  std::smatch found;
-  if (!std::regex_search(message, found, report)) return ranks;
-  const std::string list = found[1];
-  for (std::sregex_iterator it(list.begin(), list.end(), number), end; it != end; ++it) ranks.push_back(std::stoll(it->str()));
+  int64_t number = -1;
+  for (const char c : message.substr(begin + 1, 4000)) {
+    if (c >= '0' && c <= '9') {
+      number = std::max<int64_t>(number, 0) * 10 % 1'000'000'000 + (c - '0');
+    } else {
+      if (number >= 0) ranks.push_back(std::exchange(number, -1));
+      if (c != ',' && c != ' ') break;
+    }
+  }
   return ranks;
 }
 
