@@ -75,6 +75,12 @@ const at::Tensor& Batch::at(const std::string& key) const {
 
 at::Tensor valid_actions(const Batch& batch) { return batch.at("action_is_pad").logical_not() * batch.weight.unsqueeze(1); }
 
+void convert_features(Batch& batch, at::ScalarType floating) {
+  for (auto& [key, field] : batch.fields) {
+    if (field.is_floating_point()) field = field.to(floating);
+  }
+}
+
 Batch make_batch(const data::Slot& slot, const data::SampleLayout& layout, at::Device device, at::ScalarType floating) {
   RawFields raw = device.is_cpu() ? copy_to(slot, layout, device) : copy_on_side_stream(slot, layout, device);
   Batch batch;

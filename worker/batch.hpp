@@ -28,6 +28,9 @@ struct Batch {
 // float32 [B, T]: 1 for actions that count in a loss, 0 for padded steps and padding rows.
 at::Tensor valid_actions(const Batch& batch);
 
+// Images, states and actions in another dtype, in place: after normalisation, for which 16 bits would be too coarse.
+void convert_features(Batch& batch, at::ScalarType floating);
+
 // `floating` is the dtype of images, states and actions (float32; float64 in tests of equality).
 Batch make_batch(const data::Slot& slot, const data::SampleLayout& layout, at::Device device, at::ScalarType floating = at::kFloat);
 

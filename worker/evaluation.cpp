@@ -20,12 +20,14 @@ Evaluation evaluate(cxxrun::DistributedDataParallel<Policy>& policy, const Norma
                     data::Loader& loader, int64_t steps, const cxxrun::World& world) {
   const torch::NoGradGuard no_grad;
   policy.train(false);
+  const auto floating = policy.module().parameters().front().scalar_type();
   // [loss * rows of the global batch, rows, policy error, elements, mean-action error, elements]
   auto sums = torch::zeros({6}, torch::dtype(torch::kDouble).device(world.device()));
   for (int64_t step = 0; step < steps; ++step) {
     Batch batch = make_batch(*loader.next(), loader.layout(), world.device(), mean_action.scalar_type());
     const torch::Tensor demonstrated = batch.at(kAction);
     normalizer.normalize(batch);
+    convert_features(batch, floating);
     auto counts = policy.module().loss_counts(batch);
     auto rows = batch.weight.to(torch::kDouble).sum();
     const auto global = torch::cat({counts, rows.reshape({1})});

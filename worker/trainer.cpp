@@ -103,7 +103,7 @@ Trainer::Trainer(const TrainingJob& job, const cxxrun::World& world, ShutdownWat
       schedule_steps_(total_steps_),
       stats_(stats_for(job, data_)),
       augmenter_(job.config.augment, camera_keys(data_.features), static_cast<uint64_t>(options_.seed), world.device()),
-      normalizer_(job.policy.normalization(), data_.features, stats_, world.device(), precision_.parameters),
+      normalizer_(job.policy.normalization(), data_.features, stats_, world.device(), precision_.batch()),
       window_(world.device()),
       policy_(make_policy(job, data_.features, precision_, world)),
       ddp_(policy_, world.group(), ddp_options(options_, window_.timer())),
@@ -112,6 +112,7 @@ Trainer::Trainer(const TrainingJob& job, const cxxrun::World& world, ShutdownWat
       agreement_(world, shutdown),
       shutdown_(shutdown),
       launcher_(launcher) {
+  apply_tf32(precision_);
   if (precision_.needs_scaler) scaler_.emplace(job.config.grad_scaler, world.device());
   if (job.config.ema.enable) ema_.emplace(*policy_, job.config.ema);
   schedule_.emplace(job.config.scheduler, job.config.optimizer.lr, schedule_steps_);
@@ -222,9 +223,10 @@ std::vector<Batch> Trainer::next_micro_batches() {
     for (const data::SampleRef& row : slot.batch.rows) {
       if (!row.is_padding) samples.push_back(row.sample);
     }
-    batches.push_back(make_batch(slot, loader_->layout(), world_.device(), precision_.parameters));
+    batches.push_back(make_batch(slot, loader_->layout(), world_.device(), precision_.batch()));
     augmenter_.apply(batches.back(), step_);
     normalizer_.normalize(batches.back());
+    convert_features(batches.back(), precision_.parameters);
   }
   training_context().set_samples(std::move(samples));
   return batches;

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <filesystem>
-#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -101,9 +100,8 @@ class Trainer {
   std::vector<std::unique_ptr<Logger>> loggers_;  // on rank 0
   std::vector<std::pair<std::string, double>> validation_metrics_;  // to log with the next line
   std::optional<double> validation_loss_;  // of the current step
-  double lowest_validation_loss_ = std::numeric_limits<double>::infinity();
   bool save_best_ = false;  // the current step's is the lowest
-  std::optional<BestCheckpoint> best_;  // of the run that is continued
+  std::optional<BestCheckpoint> best_;  // so far, and in the run that is continued
   std::optional<GpuMonitor> gpu_monitor_;  // on rank 0
   ShutdownWatcher& shutdown_;
   cxxrun::ControlChannel& launcher_;

@@ -73,7 +73,7 @@ void Trainer::validate() {
   const auto start = std::chrono::steady_clock::now();
   const data::Sampler in_order({.dataset_size = data_.validation->size(), .global_batch = batch_.global, .shuffle = false});
   const auto loader = make_loader(data_.validation, in_order, 0, in_order.steps_per_epoch(), 1);
-  const auto mean = mean_action(stats_, world_.device(), precision_.parameters);
+  const auto mean = mean_action(stats_, world_.device(), precision_.batch());
   std::optional<Ema::Scope> averaged;
   if (ema_) averaged.emplace(*ema_);
   const AutocastGuard autocast(precision_, world_.device());
@@ -83,8 +83,8 @@ void Trainer::validate() {
                    result.mean_action_error);
   validation_metrics_ = {{"val_loss", result.loss}, {"val_action_error", result.action_error}, {"val_mean_action_error", result.mean_action_error}};
   validation_loss_ = result.loss;
-  if (result.loss < lowest_validation_loss_) {
-    lowest_validation_loss_ = result.loss;
+  if (result.loss < (best_ ? best_->loss : INFINITY)) {
+    best_ = {step_, result.loss};
     save_best_ = true;
   }
   schedule_->observe(result.loss);
@@ -147,7 +147,6 @@ void Trainer::resume(const std::filesystem::path& checkpoint) {
   schedule_.emplace(job_.config.scheduler, job_.config.optimizer.lr, schedule_steps_);
   schedule_->load_state(stored.numbers);
   best_ = stored.best;
-  if (best_) lowest_validation_loss_ = best_->loss;
   cxxrun::log_info("continuing from {} after step {} of {} (saved by {} ranks, now {})", checkpoint.string(), step_, total_steps_,
                    stored.world_size, world_.size());
 }

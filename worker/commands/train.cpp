@@ -5,7 +5,6 @@
 #include <ctime>
 #include <filesystem>
 
-#include <ATen/Context.h>
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
@@ -77,11 +76,6 @@ int train_in_world(const ConfigSources& sources, Configuration& loaded, RunPlace
   // One stream of our own for everything: the legacy default stream would keep a step from being captured as a graph.
   const c10::impl::VirtualGuardImpl streams(world.device().type());
   const c10::StreamGuard on_stream(world.device().is_cuda() ? streams.getStreamFromGlobalPool(world.device()) : streams.getStream(world.device()));
-  // float32 means float32, on GPUs too, unless the user says otherwise.
-  const bool tf32 = config.training.precision != "fp32";
-  at::globalContext().setAllowTF32CuBLAS(tf32);
-  at::globalContext().setAllowTF32CuDNN(tf32);
-
   cxxrun::ControlChannel launcher(env.control_fd);
   const TrainingJob job{config, loaded.table, *loaded.policy, place.output_dir, place.checkpoint};
   Trainer trainer(job, world, shutdown, launcher);

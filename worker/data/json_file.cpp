@@ -13,6 +13,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr uintmax_t kLargestFile = 256U << 20;
+constexpr int kDeepest = 16;  // writing a value into a message takes stack by its depth
 
 // Python's json writes these words, which JSON does not have.
 void replace_non_finite(std::string& text) {
@@ -31,8 +32,12 @@ void replace_non_finite(std::string& text) {
 
 Json parse(std::string& text, const std::string& place) {
   replace_non_finite(text);
+  const auto check = [&](int depth, Json::parse_event_t, Json&) {
+    if (depth > kDeepest) throw cxxrun::DataError("{}: nested more than {} levels deep", place, kDeepest);
+    return true;
+  };
   try {
-    return Json::parse(text);
+    return Json::parse(text, check);
   } catch (const nlohmann::json::exception& problem) {
     throw cxxrun::DataError("{}: not valid JSON ({}); the file is damaged, copy it again", place, problem.what());
   }

@@ -12,10 +12,13 @@
 namespace vla {
 
 struct Precision {
-  at::ScalarType parameters = at::kFloat;  // also of the batch
+  at::ScalarType parameters = at::kFloat;  // also of what the model is fed
   std::optional<at::ScalarType> autocast = {};
   bool tf32 = false;
   bool needs_scaler = false;
+
+  // What batches are read, changed and normalised in.
+  at::ScalarType batch() const { return at::isReducedFloatingType(parameters) ? at::kFloat : parameters; }
 };
 
 // `name` in any spelling of parse_precision. `parameters` is float64 in tests: then only fp32, which means no reduction,

@@ -5,6 +5,7 @@
 #include <parquet/arrow/writer.h>
 
 #include <cmath>
+#include <fstream>
 
 #include "common/error.hpp"
 #include "tests/worker/data/support.hpp"
@@ -66,6 +67,12 @@ class BrokenDataset : public testing::Test {
   TempDir dir_;
   const std::string root_ = dir_.copy("lerobot_png");
 };
+
+TEST_F(BrokenDataset, EndlessNestingIsRefusedBeforeItTakesTheStack) {
+  const int depth = 1'000'000;
+  std::ofstream(root_ + "/meta/info.json") << "{\"fps\": " << std::string(depth, '[') << std::string(depth, ']') << "}";
+  EXPECT_THAT(open_error(root_), AllOf(HasSubstr("meta/info.json"), HasSubstr("nested")));
+}
 
 TEST_F(BrokenDataset, CopyIsFine) { EXPECT_EQ(open_error(root_), ""); }
 

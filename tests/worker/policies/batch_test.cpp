@@ -85,5 +85,16 @@ TEST(Batch, NamesAMissingField) {
   }
 }
 
+TEST(ConvertFeatures, ChangesNumbersAndLeavesMasksWeightsAndIds) {
+  Batch batch;
+  batch.fields = {{"action", torch::tensor({0.1f})}, {"action_is_pad", torch::tensor({true})}, {"index", torch::tensor({int64_t{7}})}};
+  batch.weight = torch::ones({1});
+  convert_features(batch, torch::kBFloat16);
+  EXPECT_EQ(batch.at("action").scalar_type(), torch::kBFloat16);
+  EXPECT_EQ(batch.at("action_is_pad").scalar_type(), torch::kBool);
+  EXPECT_EQ(batch.at("index").scalar_type(), torch::kLong);
+  EXPECT_EQ(batch.weight.scalar_type(), torch::kFloat);
+}
+
 }  // namespace
 }  // namespace vla
