@@ -67,13 +67,6 @@ cxxrun::DdpOptions ddp_options(const TrainingOptions& options, StepTimer& timer)
           .on_last_bucket = [&timer] { timer.mark(StepMark::kBackwardDone); }};
 }
 
-OptimizerOptions optimizer_options(const TrainConfig& config) {
-  OptimizerOptions options = config.optimizer;
-  // Whatever is done about such a step later, it never reaches the parameters.
-  options.skip_non_finite = true;
-  return options;
-}
-
 std::vector<std::string> camera_keys(const PolicyFeatures& features) {
   std::vector<std::string> keys;
   for (const PolicyFeature& input : features.inputs) {
@@ -108,7 +101,7 @@ Trainer::Trainer(const TrainingJob& job, const cxxrun::World& world, ShutdownWat
       policy_(make_policy(job, data_.features, precision_, world)),
       ddp_(policy_, world.group(), ddp_options(options_, window_.timer())),
       lr_(resolve_lr(job.config.optimizer.lr, options_.lr_scaling, world.size(), options_.batch_size_mode)),
-      optimizer_(policy_->parameter_groups(), optimizer_options(job.config)),
+      optimizer_(policy_->parameter_groups(), job.config.optimizer),
       agreement_(world, shutdown),
       shutdown_(shutdown),
       launcher_(launcher) {

@@ -5,6 +5,7 @@
 #include <sys/socket.h>
 
 #include <array>
+#include <cerrno>
 #include <cstdlib>
 #include <vector>
 
@@ -45,7 +46,10 @@ class Client {
     address.sin_family = AF_INET;
     address.sin_port = htons(static_cast<uint16_t>(port));
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    if (::connect(fd_.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) != 0) std::abort();
+    // libFuzzer's alarm may interrupt it; the next call goes on waiting.
+    while (::connect(fd_.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) != 0 && errno != EISCONN) {
+      if (errno != EINTR && errno != EALREADY) std::abort();
+    }
     const linger at_once{1, 0};  // thousands of connections a second would leave no port free
     ::setsockopt(fd_.get(), SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
   }

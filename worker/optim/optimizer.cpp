@@ -90,7 +90,7 @@ torch::Tensor Optimizer::clip_grad_norm() {
 torch::Tensor Optimizer::to_skip(const torch::Tensor& found_inf) const {
   torch::Tensor skip;
   if (found_inf.defined()) skip = found_inf.ne(0);
-  if (options_.skip_non_finite && norm_.defined()) {
+  if (norm_.defined()) {
     const torch::Tensor is_bad = norm_.isfinite().logical_not();
     skip = skip.defined() ? skip.logical_or(is_bad) : is_bad;
   }

@@ -28,8 +28,8 @@ class Optimizer {
   // torch.nn.utils.clip_grad_norm_ over all parameters: scales by min(1, grad_clip_norm / (norm + 1e-6)). Returns the
   // norm before clipping, a scalar on the parameters' device. With loss scaling, unscale the gradients first.
   torch::Tensor clip_grad_norm();
-  // Where `found_inf` (float32 scalar, of GradScaler) is not 0, or with skip_non_finite where the last clip_grad_norm()
-  // was infinite or NaN, parameters, moments and step counts stay as they are.
+  // Where `found_inf` (float32 scalar, of GradScaler) is not 0, or where the last clip_grad_norm() was infinite or NaN,
+  // parameters, moments and step counts stay as they are.
   void step(const torch::Tensor& found_inf = {});
   void zero_grad();  // keeps the memory: gradients are views of DDP's buckets
 

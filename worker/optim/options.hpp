@@ -19,7 +19,6 @@ struct OptimizerOptions {
   double weight_decay = 0;
   double grad_clip_norm = 10;
   bool master_weights = true;
-  bool skip_non_finite = false;
 
   void describe(cxxrun::OptionTable& table);
 };

@@ -279,5 +279,12 @@ TEST_F(BrokenZarr, PicturesOfFloatsMustBeBrightnesses) {
   EXPECT_THAT(error(), AllOf(HasSubstr("data/levels"), HasSubstr("nan")));
 }
 
+TEST(ZarrItems, FloatsThatAreNoBytesBecomeTheNearest) {
+  const std::vector<float> items = {NAN, -3.5F, 0.9F, 254.2F, 255, 1e30F, INFINITY};
+  std::vector<uint8_t> bytes(items.size());
+  convert_items({'f', 4}, std::as_bytes(std::span(items)), DType::kUInt8, reinterpret_cast<std::byte*>(bytes.data()));
+  EXPECT_THAT(bytes, ElementsAre(0, 0, 0, 254, 255, 255, 255));
+}
+
 }  // namespace
 }  // namespace vla::data

@@ -78,7 +78,8 @@ TEST_F(Resume, ARestartedAttemptContinuesByItself) {
     }
   }
   EXPECT_EQ(job.wait(), 0) << job.err();
-  EXPECT_LE(largest_difference(weights(out("straight")), weights(out("job"))), 1e-10);
+  // Kernels of a GPU add up in any order, and 30 steps of Adam amplify it.
+  EXPECT_LE(largest_difference(weights(out("straight")), weights(out("job"))), device_option() == "--device=cpu" ? 1e-10 : 1e-9);
 }
 
 TEST_F(Resume, AnotherSampleOrderIsRefused) {

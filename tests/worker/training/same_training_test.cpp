@@ -17,17 +17,28 @@ struct SameTraining : TrainingTest {
   }
 };
 
-TEST_F(SameTraining, EveryParameterAgreesTo1e10InFloat64OnOneTwoAndThreeRanksAndWithAccumulation) {
+TEST_F(SameTraining, EveryParameterAgreesTo1e10InFloat64OnOneAndTwoRanksAndWithAccumulation) {
   run(1, float64("1x8"));
   run(2, float64("2x4"));
   run(2, float64("2x2x2", {"--training.batch_size=4", "--training.gradient_accumulation_steps=2"}));
-  run(3, float64("3x8"));
   ASSERT_EQ(weights(out("1x8")).at("model.action_head.weight").scalar_type(), torch::kDouble);
   EXPECT_GT(largest_difference(weights(out("1x8")), averaged_weights(out("1x8"))), 1e-6);
-  for (const char* name : {"2x4", "2x2x2", "3x8"}) expect_same("1x8", name);
+  for (const char* name : {"2x4", "2x2x2"}) expect_same("1x8", name);
 }
 
-TEST_F(SameTraining, RanksWithoutSamplesOfTheirOwnTakePart) {
+TEST_F(SameTraining, ThreeRanksSplitEightRows) {
+  run(1, float64("1x8"));
+  run(3, float64("3x8"));
+  expect_same("1x8", "3x8");
+}
+
+TEST_F(SameTraining, ARankWithoutSamplesOfItsOwnTakesPart) {
+  run(1, float64("1x1", {"--training.batch_size=1"}));
+  run(2, float64("2x1", {"--training.batch_size=1"}));
+  expect_same("1x1", "2x1");
+}
+
+TEST_F(SameTraining, FourRanksSplitThreeRows) {
   run(1, float64("1x3", {"--training.batch_size=3"}));
   run(4, float64("4x3", {"--training.batch_size=3"}));
   expect_same("1x3", "4x3");

@@ -77,7 +77,9 @@ void draw_axes(Svg& svg, const Area& area, const Range& range, double seconds, b
   const auto x_of = [&](double time) { return area.left + (seconds > 0 ? time / seconds : 0.5) * area.width; };
   if (has_values) {
     const double step = nice_step(range.size(), area.height / 40);
-    for (double value = std::ceil(range.low / step) * step; value <= range.high; value += step) {
+    const double first = std::ceil(range.low / step) * step;
+    for (int i = 0; first + i * step <= range.high; ++i) {  // adding up would stand still where a step is less than a value's last digit
+      const double value = first + i * step;
       const double y = area.top + (range.high - value) / range.size() * area.height;
       svg.line(area.left, y, area.left + area.width, y, "grid");
       svg.text(area.left - 6, y + 4, fmt::format("{:.4g}", std::abs(value) < step / 2 ? 0 : value), "small", "end");

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <concepts>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <limits>
 
 #include "common/atomic_file.hpp"
 #include "common/error.hpp"
@@ -57,16 +59,6 @@ ItemType get_type(const Json& json, const std::string& place) {
       place, text.empty() && found != json.end() ? "of several fields" : text);
 }
 
-template <class Item, class Value>
-void convert(std::span<const std::byte> items, std::byte* out) {
-  for (size_t i = 0; i < items.size() / sizeof(Item); ++i) {
-    Item item;
-    std::memcpy(&item, items.data() + i * sizeof item, sizeof item);
-    const auto value = static_cast<Value>(item);
-    std::memcpy(out + i * sizeof value, &value, sizeof value);
-  }
-}
-
 struct Half {
   uint16_t bits;
   explicit operator float() const {
@@ -76,10 +68,33 @@ struct Half {
     return sign * (exponent == 0 ? std::ldexp(static_cast<float>(fraction), -24)
                                  : std::ldexp(static_cast<float>(fraction + 1024), exponent - 25));
   }
-  explicit operator uint8_t() const { return static_cast<uint8_t>(static_cast<float>(*this)); }
-  explicit operator int64_t() const { return static_cast<int64_t>(static_cast<float>(*this)); }
-  explicit operator bool() const { return static_cast<float>(*this) != 0; }
 };
+
+template <class Value, class Item>
+Value to_value(Item item) {
+  if constexpr (std::floating_point<Item> && std::integral<Value> && !std::same_as<Value, bool>) {
+    // A plain cast of what does not fit is undefined.
+    if (std::isnan(item)) return 0;
+    if (item >= static_cast<Item>(std::numeric_limits<Value>::max())) return std::numeric_limits<Value>::max();
+    if (item <= static_cast<Item>(std::numeric_limits<Value>::min())) return std::numeric_limits<Value>::min();
+  }
+  return static_cast<Value>(item);
+}
+
+template <class Value>
+Value to_value(Half half) {
+  return to_value<Value>(static_cast<float>(half));
+}
+
+template <class Item, class Value>
+void convert(std::span<const std::byte> items, std::byte* out) {
+  for (size_t i = 0; i < items.size() / sizeof(Item); ++i) {
+    Item item;
+    std::memcpy(&item, items.data() + i * sizeof item, sizeof item);
+    const auto value = to_value<Value>(item);
+    std::memcpy(out + i * sizeof value, &value, sizeof value);
+  }
+}
 
 template <class Value>
 void convert_to(ItemType type, std::span<const std::byte> items, std::byte* out) {
