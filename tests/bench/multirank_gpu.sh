@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # multirank_gpu.sh BIN_DIR: runs the tests of several ranks on 2 GPUs with NCCL: DDP itself, the same training on 1 and 2 ranks, resuming,
-# signals and restarts. BIN_DIR holds cxxrun, vla_worker, ddp_ranks and training_test. Prints a table in
-# Markdown, and what a failed case printed. Exits with 1 when one failed.
+# signals and restarts. BIN_DIR holds cxxrun, vla_worker, ddp_ranks and training_test. Prints a table in Markdown, and
+# what a failed case printed. Exits with 1 when one failed.
 set -uo pipefail
 CXXRUN_TEST_BIN_DIR=$(realpath "$1")
 export CXXRUN_TEST_BIN_DIR CXXRUN_TEST_DEVICE=cuda NCCL_NVLS_ENABLE=0 OMP_NUM_THREADS=1

@@ -95,6 +95,12 @@ TEST(Chart, LongEpisodesKeepTheirPeaksInFewPoints) {
   EXPECT_THAT(text, AllOf(HasSubstr(",27.6 "), HasSubstr(",166.4 ")));
 }
 
+TEST(Chart, EndsWhereASmallStepIsLostInLargeNumbers) {
+  Svg svg(800);
+  draw_chart(svg, {"ticks", {{"encoder", {1e17, 1e17 + 16}}}, 10, {}}, 20, 0);
+  EXPECT_THAT(svg.finish(300), HasSubstr("1e+17"));
+}
+
 TEST(Chart, ConstantsAreNamed) {
   Svg svg(1000);
   draw_chart(svg, {"state", {{"gripper", {2, 2, 2}}, {"wrist", {0, 1, 2}}}, 10, {}}, 20, 0);
