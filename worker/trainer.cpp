@@ -113,6 +113,7 @@ Trainer::Trainer(const TrainingJob& job, const cxxrun::World& world, ShutdownWat
     throw cxxrun::UsageError("scheduler.type={} follows the validation loss, but nothing is held out: set dataset.val_episodes or dataset.eval_split",
                              job.config.scheduler.type);
   }
+  policy_->set_tasks(data_.training->tasks());
   if (job.resume) resume(*job.resume);
   loader_ = make_loader(data_.training, sampler_, step_, total_steps_, batch_.accumulation);
   if (world_.device().is_cuda()) peak_flops_ = peak_flops(cxxrun::device_name(world_.device()), options_.precision);

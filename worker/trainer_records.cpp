@@ -77,7 +77,9 @@ void Trainer::validate() {
   std::optional<Ema::Scope> averaged;
   if (ema_) averaged.emplace(*ema_);
   const AutocastGuard autocast(precision_, world_.device());
+  policy_->set_tasks(data_.validation->tasks());
   const Evaluation result = evaluate(ddp_, normalizer_, mean, *loader, in_order.steps_per_epoch(), world_);
+  policy_->set_tasks(data_.training->tasks());
   cxxrun::log_info("step {}/{} | validation{} on {} held-out frames: loss {:.4f}, open-loop action error {:.4f} (always the mean action: {:.4f})",
                    step_, total_steps_, ema_ ? " of the averaged weights" : "", result.frames, result.loss, result.action_error,
                    result.mean_action_error);

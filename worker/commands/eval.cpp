@@ -99,6 +99,7 @@ int eval_command(Arguments arguments) {
   const std::shared_ptr<Policy> policy = entry.make(*pretrained.options, pretrained.features);
   load_weights(pretrained_model, *policy);
   policy->to(world.device());
+  policy->set_tasks(dataset->tasks());
   const auto stats = read_pretrained_stats(pretrained_model);
   const Normalizer normalizer(pretrained.options->normalization(), pretrained.features, stats, world.device());
   cxxrun::DistributedDataParallel<Policy> ddp(policy, world.group());

@@ -4,6 +4,7 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -32,6 +33,14 @@ struct PolicyFeatures {
   std::vector<PolicyFeature> outputs;  // actions
 };
 
+// What LeRobot's preprocessor does with a sample's task before the policy sees it.
+struct TextProcessor {
+  std::string new_line_step;  // registry name of the step that ends a text with a line break: "smolvla_new_line_processor"
+  std::string tokenizer;  // folder or name on the Hugging Face hub
+  int64_t max_length = 0;  // tokens
+  std::string padding;  // "longest" or "max_length"
+};
+
 // The options of one type of policy. Stored in a checkpoint's config.json under LeRobot's names.
 class PolicyOptions {
  public:
@@ -41,6 +50,9 @@ class PolicyOptions {
   virtual OptimizerOptions optimizer_preset() const = 0;
   virtual data::SampleRequest sample_request(const PolicyFeatures& features) const = 0;
   virtual std::map<data::FeatureType, NormalizationMode> normalization() const = 0;
+  // Training does not start at the last frames of an episode, whose chunks would be mostly padding.
+  virtual int64_t drop_n_last_frames() const { return 0; }
+  virtual std::optional<TextProcessor> text_processor() const { return std::nullopt; }  // of policies that read tasks
 };
 
 // One optimizer group: its parameters share a learning-rate factor.
@@ -68,8 +80,15 @@ class Policy : public torch::nn::Module {
   virtual torch::Tensor loss_counts(const Batch& batch) const = 0;
   // `counts` are the summed loss_counts. Train mode draws noise and dropout from `random`.
   virtual PolicyLoss compute_loss(const Batch& batch, const torch::Tensor& counts, const StepRandom& random) = 0;
-  // Normalized actions, float [B, chunk, action_dim]; eval mode, no gradient.
+  // Normalized actions, float [B, chunk, action_dim]; eval mode, no gradient. Policies that sample draw the same noise every time.
   virtual torch::Tensor predict_chunk(const Batch& batch) = 0;
+
+  // Texts by task_index, for policies that read them. Given before the first batch, and again when the texts change.
+  virtual void set_tasks(const std::vector<std::string>&) {}
+
+  // A row's loss depends on the other rows of the global batch, as with synchronised batch statistics: the sum over micro-batches is
+  // then that of the whole batch only for ranks that work at the same time, not for accumulation.
+  virtual bool is_batch_coupled() const { return false; }
 
   // Backward recomputes the activations inside the policy's blocks instead of keeping them; the same gradients. UsageError from
   // policies that have no such blocks.
