@@ -294,8 +294,10 @@ void load_config(const ConfigSources& sources, const PolicyBinding& policies, Tr
   table.section("policy", bound);
   apply_where([&](const std::string& name) { return name.starts_with("policy.") && !is_choice(name); });
   config.optimizer = bound.optimizer_preset();
+  const std::optional<SchedulerOptions> scheduler = bound.scheduler_preset();
+  if (scheduler) config.scheduler = *scheduler;
   for (OptionRow& row : table.rows()) {
-    if (row.name.starts_with("optimizer.")) row.source = "policy preset";
+    if (row.name.starts_with("optimizer.") || (scheduler && row.name.starts_with("scheduler."))) row.source = "policy preset";
   }
   apply_where([](const std::string& name) { return !name.starts_with("policy."); });
   finish(config, table);

@@ -113,7 +113,9 @@ ConfigSources read_config_sources(std::span<const std::string> arguments, const 
 // The policy's side of the "policy" section, made by the caller for a type and path.
 struct BoundPolicy {
   std::function<void(cxxrun::OptionTable&)> describe;
-  std::function<OptimizerOptions()> optimizer_preset;  // called when the policy's options are final
+  // Called when the policy's options are final.
+  std::function<OptimizerOptions()> optimizer_preset;
+  std::function<std::optional<SchedulerOptions>()> scheduler_preset;
 };
 
 struct PolicyBinding {

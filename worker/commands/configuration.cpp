@@ -30,7 +30,8 @@ BoundPolicy bind_policy(Configuration& configuration, const PolicyChoice& choice
     configuration.policy = std::move(pretrained.options);
   }
   PolicyOptions& options = *configuration.policy;
-  return {[&options](cxxrun::OptionTable& table) { options.describe(table); }, [&options] { return options.optimizer_preset(); }};
+  return {[&options](cxxrun::OptionTable& table) { options.describe(table); }, [&options] { return options.optimizer_preset(); },
+          [&options] { return options.scheduler_preset(); }};
 }
 
 PolicyBinding binding_for(Configuration& configuration) {

@@ -48,6 +48,7 @@ class PolicyOptions {
   virtual void describe(cxxrun::OptionTable& table) = 0;
   virtual void validate(const PolicyFeatures& features) const = 0;  // UsageError naming key and value
   virtual OptimizerOptions optimizer_preset() const = 0;
+  virtual std::optional<SchedulerOptions> scheduler_preset() const { return std::nullopt; }
   virtual data::SampleRequest sample_request(const PolicyFeatures& features) const = 0;
   virtual std::map<data::FeatureType, NormalizationMode> normalization() const = 0;
   // Training does not start at the last frames of an episode, whose chunks would be mostly padding.
@@ -80,8 +81,9 @@ class Policy : public torch::nn::Module {
   virtual torch::Tensor loss_counts(const Batch& batch) const = 0;
   // `counts` are the summed loss_counts. Train mode draws noise and dropout from `random`.
   virtual PolicyLoss compute_loss(const Batch& batch, const torch::Tensor& counts, const StepRandom& random) = 0;
-  // Normalized actions, float [B, chunk, action_dim]; eval mode, no gradient. Policies that sample draw the same noise every time.
-  virtual torch::Tensor predict_chunk(const Batch& batch) = 0;
+  // Normalized actions, float [B, chunk, action_dim]; eval mode, no gradient. Policies that sample draw from `random`.
+  virtual torch::Tensor sample_chunk(const Batch& batch, const StepRandom& random) = 0;
+  torch::Tensor predict_chunk(const Batch& batch);  // the same for the same batch every time
 
   // Texts by task_index, for policies that read them. Given before the first batch, and again when the texts change.
   virtual void set_tasks(const std::vector<std::string>&) {}

@@ -14,10 +14,12 @@ namespace vla {
 struct FakePolicy {
   int64_t chunk_size = 100;
   double optimizer_lr = 1e-5;
+  int64_t scheduler_warmup_steps = 0;  // 0: no preset
 
   void describe(cxxrun::OptionTable& table) {
     table.add("chunk_size", chunk_size, "actions predicted at once").at_least(1);
     table.add("optimizer_lr", optimizer_lr, "preset of optimizer.lr").at_least(0);
+    table.add("scheduler_warmup_steps", scheduler_warmup_steps, "preset of scheduler.warmup_steps").at_least(0);
   }
 };
 
@@ -35,7 +37,11 @@ inline std::unique_ptr<Loaded> load(const ConfigSources& sources) {
   FakePolicy& policy = loaded->policy;
   const auto bind = [&policy](const PolicyChoice&) {
     return BoundPolicy{[&policy](cxxrun::OptionTable& table) { policy.describe(table); },
-                       [&policy] { return OptimizerOptions{.lr = policy.optimizer_lr}; }};
+                       [&policy] { return OptimizerOptions{.lr = policy.optimizer_lr}; },
+                       [&policy]() -> std::optional<SchedulerOptions> {
+                         if (policy.scheduler_warmup_steps == 0) return std::nullopt;
+                         return SchedulerOptions{.type = "cosine", .warmup_steps = policy.scheduler_warmup_steps};
+                       }};
   };
   load_config(sources, {.types = {"act", "linear"}, .bind = bind}, loaded->config, loaded->table);
   return loaded;

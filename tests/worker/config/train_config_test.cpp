@@ -92,6 +92,15 @@ TEST(TrainConfig, ThePolicysPresetOverridesTheDefaultAndSeesThePolicysOptions) {
   EXPECT_EQ(load({file.option(), "--optimizer.lr=1"})->config.optimizer.lr, 1);
 }
 
+TEST(TrainConfig, APolicyMayComeWithASchedule) {
+  EXPECT_EQ(load(std::vector<std::string>{})->source("scheduler.type"), "");
+  const auto preset = load({"--policy.scheduler_warmup_steps=500"});
+  EXPECT_EQ(preset->config.scheduler.type, "cosine");
+  EXPECT_EQ(preset->config.scheduler.warmup_steps, 500);
+  EXPECT_EQ(preset->source("scheduler.warmup_steps"), "policy preset");
+  EXPECT_EQ(load({"--policy.scheduler_warmup_steps=500", "--scheduler.type=constant"})->config.scheduler.type, "constant");
+}
+
 TEST(TrainConfig, ALearningRateOnTheCommandLineIsNotScaled) {
   EXPECT_EQ(load({"--lr_scaling=linear"})->config.training.lr_scaling, "linear");
   for (const char* lr : {"--lr=1.6e-3", "--optimizer.lr=1.6e-3"}) {

@@ -35,22 +35,15 @@ torch::Tensor ActPolicy::loss_counts(const Batch& batch) const {
   return at::stack({valid_actions(batch).sum(at::kDouble) * action_dim, batch.weight.sum(at::kDouble)});
 }
 
-PolicyLoss ActPolicy::compute_loss(const Batch& batch, const torch::Tensor& counts, const StepRandom& random) {
+PolicyLoss ActPolicy::compute_loss(const Batch& batch, const torch::Tensor& counts, const StepRandom& step_random) {
   static const uint32_t kNoise = random_stream("vae_noise");
-  torch::Tensor noise;
-  if (is_training() && options_.use_vae) noise = random.normal(kNoise, {options_.latent_dim}, batch.at("action").scalar_type());
-  return compute_loss_with_noise(batch, counts, noise, &random);
-}
-
-PolicyLoss ActPolicy::compute_loss_with_noise(const Batch& batch, const torch::Tensor& counts, const torch::Tensor& noise,
-                                              const StepRandom* random) {
   const bool use_vae = is_training() && options_.use_vae;
-  if (!is_training()) random = nullptr;
+  const StepRandom* random = is_training() ? &step_random : nullptr;
   ActPosterior posterior;
   torch::Tensor latent;
   if (use_vae) {
     posterior = model_->posterior(batch, random);
-    latent = posterior.mu + (posterior.log_sigma_x2 / 2).exp() * noise;
+    latent = posterior.mu + (posterior.log_sigma_x2 / 2).exp() * step_random.normal(kNoise, {options_.latent_dim}, batch.at("action").scalar_type());
   }
   const torch::Tensor error = (exact(batch.at("action")) - exact(model_->forward(batch, latent, random))).abs();
   const torch::Tensor denominators = counts.clamp_min(1).to(error.scalar_type());
@@ -62,7 +55,7 @@ PolicyLoss ActPolicy::compute_loss_with_noise(const Batch& batch, const torch::T
   return {l1 + kld * options_.kl_weight, {{"l1_loss", l1.detach()}, {"kld_loss", kld.detach()}}};
 }
 
-torch::Tensor ActPolicy::predict_chunk(const Batch& batch) {
+torch::Tensor ActPolicy::sample_chunk(const Batch& batch, const StepRandom&) {
   const torch::NoGradGuard no_grad;
   return model_->forward(batch, {}, nullptr);
 }

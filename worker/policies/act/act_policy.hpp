@@ -15,11 +15,9 @@ class ActPolicy : public Policy {
   std::vector<ParameterGroup> parameter_groups() override;
   torch::Tensor loss_counts(const Batch& batch) const override;  // [valid action elements, rows]
   PolicyLoss compute_loss(const Batch& batch, const torch::Tensor& counts, const StepRandom& random) override;
-  torch::Tensor predict_chunk(const Batch& batch) override;
+  torch::Tensor sample_chunk(const Batch& batch, const StepRandom& random) override;
   void set_activation_checkpointing(bool on) override { model_->set_activation_checkpointing(on); }
 
-  // The loss with the VAE's noise given, float [B, latent] (unused in eval mode). `random` null: no dropout.
-  PolicyLoss compute_loss_with_noise(const Batch& batch, const torch::Tensor& counts, const torch::Tensor& noise, const StepRandom* random);
   ActModel& model() { return *model_; }
 
  private:

@@ -76,7 +76,7 @@ PolicyLoss LinearPolicy::compute_loss(const Batch& batch, const torch::Tensor& c
   return {loss, {}};
 }
 
-torch::Tensor LinearPolicy::predict_chunk(const Batch& batch) {
+torch::Tensor LinearPolicy::sample_chunk(const Batch& batch, const StepRandom&) {
   const torch::NoGradGuard no_grad;
   return forward(batch);
 }

@@ -33,7 +33,7 @@ class LinearPolicy : public Policy {
   std::vector<ParameterGroup> parameter_groups() override;
   torch::Tensor loss_counts(const Batch& batch) const override;  // [valid action elements]
   PolicyLoss compute_loss(const Batch& batch, const torch::Tensor& counts, const StepRandom& random) override;
-  torch::Tensor predict_chunk(const Batch& batch) override;
+  torch::Tensor sample_chunk(const Batch& batch, const StepRandom& random) override;
 
  private:
   torch::Tensor forward(const Batch& batch);

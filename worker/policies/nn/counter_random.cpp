@@ -73,16 +73,6 @@ struct Dropout : torch::autograd::Function<Dropout> {
   }
 };
 
-at::Tensor draw(CounterFill fill, const at::Tensor& position, at::IntArrayRef shape, at::ScalarType dtype) {
-  std::vector<int64_t> sizes{position.size(0)};
-  sizes.insert(sizes.end(), shape.begin(), shape.end());
-  at::Tensor output = at::empty(sizes, position.options().dtype(dtype));
-  fill.rows = position.size(0);
-  fill.inner = c10::multiply_integers(shape);
-  run(fill, position, {}, output);
-  return output;
-}
-
 }  // namespace
 
 uint32_t random_stream(std::string_view name) {  // FNV-1a
@@ -91,14 +81,28 @@ uint32_t random_stream(std::string_view name) {  // FNV-1a
   return hash;
 }
 
+at::Tensor StepRandom::draw(CounterFill fill, at::IntArrayRef shape, at::ScalarType dtype) const {
+  std::vector<int64_t> sizes{position_.size(0)};
+  sizes.insert(sizes.end(), shape.begin(), shape.end());
+  if (const auto given = replaced_.find(fill.stream); given != replaced_.end()) {
+    TORCH_CHECK(given->second.sizes() == sizes, "given random numbers have shape ", given->second.sizes(), ", needed are ", sizes);
+    return given->second.to(position_.device(), dtype);
+  }
+  at::Tensor output = at::empty(sizes, position_.options().dtype(dtype));
+  fill.seed = seed_;
+  fill.step = static_cast<uint32_t>(step_);
+  fill.rows = position_.size(0);
+  fill.inner = c10::multiply_integers(shape);
+  run(fill, position_, {}, output);
+  return output;
+}
+
 at::Tensor StepRandom::normal(uint32_t stream, at::IntArrayRef shape, at::ScalarType dtype) const {
-  return draw({.kind = CounterFill::Kind::kNormal, .seed = seed_, .step = static_cast<uint32_t>(step_), .stream = stream}, position_,
-              shape, dtype);
+  return draw({.kind = CounterFill::Kind::kNormal, .stream = stream}, shape, dtype);
 }
 
 at::Tensor StepRandom::uniform(uint32_t stream, at::IntArrayRef shape, at::ScalarType dtype) const {
-  return draw({.kind = CounterFill::Kind::kUniform, .seed = seed_, .step = static_cast<uint32_t>(step_), .stream = stream}, position_,
-              shape, dtype);
+  return draw({.kind = CounterFill::Kind::kUniform, .stream = stream}, shape, dtype);
 }
 
 at::Tensor StepRandom::dropout(const at::Tensor& x, double p, uint32_t stream, int64_t batch_dim) const {

@@ -4,12 +4,15 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string_view>
-#include <vector>
+#include <utility>
 
 #include <ATen/core/Tensor.h>
 
 namespace vla {
+
+struct CounterFill;
 
 // Names a use of randomness inside a step ("vae_noise", "encoder.layers.0.dropout"): a hash of the text, fixed at construction.
 uint32_t random_stream(std::string_view name);
@@ -19,6 +22,9 @@ class StepRandom {
   // `position` int64 [B] on the batch's device.
   StepRandom(uint64_t seed, int64_t step, at::Tensor position) : seed_(seed), step_(step), position_(std::move(position)) {}
 
+  // `values`, [B, shape...], are given for the stream of this name instead of drawn ones: recorded numbers of a reference.
+  void replace(std::string_view name, at::Tensor values) { replaced_[random_stream(name)] = std::move(values); }
+
   // [B, shape...]: standard normal (Box-Muller), uniform in [0, 1).
   at::Tensor normal(uint32_t stream, at::IntArrayRef shape, at::ScalarType dtype) const;
   at::Tensor uniform(uint32_t stream, at::IntArrayRef shape, at::ScalarType dtype) const;
@@ -27,9 +33,12 @@ class StepRandom {
   at::Tensor dropout(const at::Tensor& x, double p, uint32_t stream, int64_t batch_dim) const;
 
  private:
+  at::Tensor draw(CounterFill fill, at::IntArrayRef shape, at::ScalarType dtype) const;
+
   uint64_t seed_;
   int64_t step_;
   at::Tensor position_;
+  std::map<uint32_t, at::Tensor> replaced_;  // by stream
 };
 
 }  // namespace vla
