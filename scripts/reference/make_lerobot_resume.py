@@ -11,7 +11,7 @@ writes into OUT (tests/data/lerobot_resume):
                                 (tests/data/lerobot_checkpoint/config.json)
 
 Dropout and VAE are off: nothing is random but the order of the samples, which is LeRobot's sampler's (seed 1000). rng_state.safetensors
-is left out, it describes Python's generators. Made with lerobot 0.6.1 (make_env.sh) and accelerate 1.15.0.
+is left out, it describes Python's generators. Made with lerobot 0.6.1 (make_env.sh).
 """
 
 import argparse
