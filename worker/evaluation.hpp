@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "worker/data/loader.hpp"
 #include "worker/distributed/ddp.hpp"
@@ -13,15 +14,26 @@
 
 namespace vla {
 
+// Errors of the chunks' steps that are not padding, in the dataset's units.
+struct ActionErrors {
+  double policy = 0, policy_rmse = 0;  // mean |predicted - demonstrated|, root of the mean square
+  double mean_action = 0, mean_action_rmse = 0;  // the same of always the dataset's mean action
+};
+
 struct Evaluation {
   double loss = 0;  // eval mode, mean over frames
-  double action_error = 0;  // mean |predicted - demonstrated| over chunk and dimensions, in the dataset's units; padded steps left out
+  double action_error = 0;  // mean |predicted - demonstrated| over steps and dimensions
   double mean_action_error = 0;  // the same of the dataset's mean action
   int64_t frames = 0;
+  ActionErrors all = {};  // over all dimensions, the two above among them
+  std::vector<ActionErrors> dimensions = {};
 };
 
 // Reads `steps` micro-batches from `loader`. `mean_action` [action_dim]. Leaves the module in eval mode.
 Evaluation evaluate(cxxrun::DistributedDataParallel<Policy>& policy, const Normalizer& normalizer, const at::Tensor& mean_action,
                     data::Loader& loader, int64_t steps, const cxxrun::World& world);
+
+// The dtype of a model's inputs: that of its parameters, the widest where they differ.
+at::ScalarType input_dtype(const Policy& policy);
 
 }  // namespace vla
