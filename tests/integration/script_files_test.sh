@@ -18,7 +18,7 @@ test_scripts_that_are_typed_are_executable() {
 
 test_every_script_has_help() {
   local script
-  for script in setup build test train_multi_gpu main_train_ddp run_ddp_training; do
+  for script in setup build test train_multi_gpu main_train_ddp run_ddp_training train_multi_gpu_template train_smolvla_multi_gpu; do
     expect_contains "scripts/" "$("$root/scripts/$script.sh" --help)"
   done
 }
