@@ -102,12 +102,12 @@ def policy_observation(observation, inputs, rename):
 
 
 def run_episode(env, policy, info, seed, options, text, max_steps, frames):
-    """Returns whether it succeeded, the steps taken and the latencies of the predictions."""
+    """The episode's result, and the latencies of its predictions."""
     inputs = [feature["key"] for feature in info["inputs"]]
     images = [feature["key"] for feature in info["inputs"] if feature["dtype"] == "uint8"]
     steps_of_chunk = options.action_steps or info["n_action_steps"]
     raw, _ = env.reset(seed=seed)
-    actions, latencies, success = [], [], False
+    actions, latencies, success, reward_sum = [], [], False, 0.0
     for step in range(max_steps):
         observation = policy_observation(raw, inputs, options.rename)
         if frames is not None and images:
@@ -118,13 +118,14 @@ def run_episode(env, policy, info, seed, options, text, max_steps, frames):
             latencies.append(latency)
         elif info["n_obs_steps"] > 1:
             policy.observe(observation, task=text)
-        raw, _, terminated, truncated, step_info = env.step(actions.pop(0))
+        raw, reward, terminated, truncated, step_info = env.step(actions.pop(0))
+        reward_sum += float(reward)
         success = success or bool(step_info.get("is_success", step_info.get("success", False)))
         if terminated or truncated:
             break
     if frames is not None and images:
         frames.append(policy_observation(raw, inputs, options.rename)[images[0]])
-    return success, step + 1, latencies
+    return {"seed": seed, "success": success, "steps": step + 1, "reward": reward_sum}, latencies
 
 
 @contextlib.contextmanager
@@ -209,10 +210,11 @@ def main():
         for number in range(options.episodes):
             seed = options.first_seed + number
             frames = [] if options.video else None
-            success, steps, times = run_episode(env, policy, info, seed, options, text, max_steps, frames)
+            episode, times = run_episode(env, policy, info, seed, options, text, max_steps, frames)
             latencies += times
-            episodes.append({"seed": seed, "success": success, "steps": steps})
-            print(f"episode {number}: seed {seed}, {'success' if success else 'failure'} after {steps} steps", flush=True)
+            episodes.append(episode)
+            outcome = "success" if episode["success"] else "failure"
+            print(f"episode {number}: seed {seed}, {outcome} after {episode['steps']} steps, reward {episode['reward']:.3f}", flush=True)
             if frames:
                 save_video(options.video, f"{options.task}_{seed}", frames, getattr(env, "metadata", {}).get("render_fps", 30))
                 if number == 0:

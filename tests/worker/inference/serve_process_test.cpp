@@ -129,6 +129,46 @@ TEST_F(Inference, EvalTakesTheDimensionsNamesFromTheDataset) {
   EXPECT_EQ(json.at("dimensions").at(0).at("name"), "dx");
 }
 
+// An environment whose episodes succeed at step 5 for even seeds, and that checks what the policy is given.
+constexpr char kToyEnvironment[] = R"(
+import numpy as np
+class Toy:
+    task_description = "push the toy"
+    max_episode_steps = 7
+    def __init__(self, task, keys):
+        assert task == "toy-v1" and keys == 2
+    def _observation(self):
+        return {"pixels": np.full((64, 48, 3), self.steps, np.uint8), "agent_pos": np.zeros(4), "extra": np.zeros(1)}
+    def reset(self, seed):
+        self.seed, self.steps = seed, 0
+        return self._observation(), {}
+    def step(self, action):
+        assert action.shape == (3,) and action.dtype == np.float32
+        self.steps += 1
+        done = self.steps == 5 and self.seed % 2 == 0
+        return self._observation(), 0.5, done, False, {"is_success": done}
+)";
+
+TEST_F(Inference, SimulatorsEpisodesAreCountedWithTheServerInTheLoop) {
+  const std::string python = python_with_numpy();
+  if (python.empty()) GTEST_SKIP() << "no Python here has NumPy";
+  std::ofstream(out("toy.py")) << kToyEnvironment;
+  const std::string trained = checkpoint();
+  Launched sim(Words{"/usr/bin/env", "PYTHONPATH=" + folder.path().string(), python, PROJECT_DIR "/scripts/eval_sim.py", "--checkpoint", trained,
+                     "--env", "toy:Toy", "--env-args", R"({"keys": 2})", "--task", "toy-v1", "--episodes", "3", "--worker", worker_path(), "--device", "cpu",
+                     "--json", out("sim.json").string()});
+  ASSERT_EQ(sim.wait(), 0) << sim.err() << sim.out();
+  EXPECT_THAT(sim.out(), AllOf(HasSubstr("episode 1: seed 1001, failure after 7 steps, reward 3.500"), HasSubstr("toy-v1: 2 of 3 episodes succeeded")));
+  std::ifstream file(out("sim.json"));
+  const auto json = nlohmann::json::parse(file);
+  EXPECT_EQ(json.at("episodes").at(2), (nlohmann::json{{"seed", 1002}, {"success", true}, {"steps", 5}, {"reward", 2.5}}));
+  Launched wrong(Words{"/usr/bin/env", "PYTHONPATH=" + folder.path().string(), python, PROJECT_DIR "/scripts/eval_sim.py", "--checkpoint", trained,
+                       "--env", "toy:Toy", "--env-args", R"({"keys": 2})", "--task", "toy-v1", "--worker", worker_path(), "--device", "cpu",
+                       "--rename", "observation.state=observation.hand"});
+  EXPECT_EQ(wrong.wait(), 1);
+  EXPECT_THAT(wrong.err(), HasSubstr("the policy needs observation.state"));
+}
+
 TEST_F(Inference, PythonClientSpeaksTheProtocol) {
   const std::string python = python_with_numpy();
   if (python.empty()) GTEST_SKIP() << "no Python here has NumPy";
