@@ -50,6 +50,6 @@ fuzz() {
 
 export -f fuzz program_of
 export root build seconds seed
-(($# > 0)) || set -- lerobot lerobot_v2 zarr policy_protocol safetensors store yaml
+(($# > 0)) || set -- lerobot lerobot_v2 zarr policy_protocol safetensors store tokenizer yaml
 printf '%s\n' "$@" | xargs -P "$(nproc)" -I{} bash -c 'fuzz {}' || exit 1
 echo "$# fuzzers found nothing in $seconds s each"
