@@ -66,7 +66,7 @@ Evaluation evaluate(cxxrun::DistributedDataParallel<Policy>& policy, const Norma
     const StepRandom random(0, 0, batch.position);
     const auto loss = policy.forward([&](Policy& module) { return module.compute_loss(batch, global.slice(0, 0, -1), random); });
     const auto chunk = policy.forward([&](Policy& module) { return module.predict_chunk(batch); });
-    TORCH_CHECK(chunk.size(1) <= future.size(0), "the policy predicts ", chunk.size(1), " actions, but samples hold ", future.size(0), " from now on");
+    TORCH_CHECK(chunk.size(1) <= future.size(0), "the policy predicts ", chunk.size(1), " actions, samples hold ", future.size(0), " from now on");
     const auto places = future.slice(0, 0, chunk.size(1));
     const auto expected = demonstrated.index_select(1, places);
     const auto valid = valid_actions(batch).index_select(1, places).to(torch::kDouble);
@@ -78,7 +78,9 @@ Evaluation evaluate(cxxrun::DistributedDataParallel<Policy>& policy, const Norma
   totals = totals.cpu();
   errors = errors.cpu();
   const double frames = totals[1].item<double>(), valid_steps = totals[2].item<double>();
-  Evaluation result{.loss = totals[0].item<double>() / std::max(1.0, frames), .frames = static_cast<int64_t>(frames), .all = errors_of(errors, valid_steps)};
+  Evaluation result{.loss = totals[0].item<double>() / std::max(1.0, frames),
+                    .frames = static_cast<int64_t>(frames),
+                    .all = errors_of(errors, valid_steps)};
   result.action_error = result.all.policy;
   result.mean_action_error = result.all.mean_action;
   for (int64_t i = 0; i < errors.size(2); ++i) result.dimensions.push_back(errors_of(errors.slice(2, i, i + 1), valid_steps));

@@ -100,12 +100,16 @@ void print_table(const Evaluation& result, const std::vector<std::string>& names
   cxxrun::log_info("{:<{}}  {:>12}  {:>12}  {:>17}  {:>17}", "dimension", width, "error", "RMSE", "mean action error", "mean action RMSE");
   for (size_t i = 0; i < names.size(); ++i) {
     const ActionErrors& of = result.dimensions[i];
-    cxxrun::log_info("{:<{}}  {:>12.6f}  {:>12.6f}  {:>17.6f}  {:>17.6f}", names[i], width, of.policy, of.policy_rmse, of.mean_action, of.mean_action_rmse);
+    cxxrun::log_info("{:<{}}  {:>12.6f}  {:>12.6f}  {:>17.6f}  {:>17.6f}", names[i], width, of.policy, of.policy_rmse, of.mean_action,
+                     of.mean_action_rmse);
   }
 }
 
 nlohmann::ordered_json as_json(const ActionErrors& errors) {
-  return {{"error", errors.policy}, {"rmse", errors.policy_rmse}, {"mean_action_error", errors.mean_action}, {"mean_action_rmse", errors.mean_action_rmse}};
+  return {{"error", errors.policy},
+          {"rmse", errors.policy_rmse},
+          {"mean_action_error", errors.mean_action},
+          {"mean_action_rmse", errors.mean_action_rmse}};
 }
 
 void write_json(const std::string& place, const LoadedPolicy& loaded, const std::string& dataset, const Evaluation& result,
@@ -161,7 +165,8 @@ int eval_command(Arguments arguments) {
     return 0;
   }
   const auto settings = read_arguments(arguments);
-  const bool names_dataset = std::ranges::any_of(settings, [](const auto& setting) { return setting.name == "dataset.root" || setting.name == "dataset.datasets"; });
+  const auto is_dataset = [](const cxxrun::Setting& setting) { return setting.name == "dataset.root" || setting.name == "dataset.datasets"; };
+  const bool names_dataset = std::ranges::any_of(settings, is_dataset);
   for (const cxxrun::Setting& setting : settings) {
     if (setting.name == "checkpoint") cxxrun::apply_setting(table, setting);
   }

@@ -197,7 +197,8 @@ std::string PolicyServer::reply(Client& client, std::string_view header, std::st
     const double latency = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
     latencies_.add(latency);
     if (latencies_.count() % report_every_ == 0) cxxrun::log_info("{} predictions: {}", latencies_.count(), latencies_.text());
-    return encode_message({{"ok", true}, {"latency_ms", latency}, {"tensors", {{{"key", "action"}, {"dtype", "float32"}, {"shape", actions.sizes().vec()}}}}},
+    const json action = {{"key", "action"}, {"dtype", "float32"}, {"shape", actions.sizes().vec()}};
+    return encode_message({{"ok", true}, {"latency_ms", latency}, {"tensors", json::array({action})}},
                           {static_cast<const char*>(actions.const_data_ptr()), actions.nbytes()});
   } catch (const std::exception& e) {
     // c10's errors carry a stack trace behind their first line.
