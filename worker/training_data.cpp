@@ -52,7 +52,8 @@ SplitDataset open_split(const data::DatasetSpec& spec, const DatasetOptions& opt
 
 }  // namespace
 
-TrainingData open_training_data(const DatasetOptions& options, const std::vector<std::string>& rename_map, bool skip_broken) {
+TrainingData open_training_data(const DatasetOptions& options, const std::vector<std::string>& rename_map, bool skip_broken,
+                                int64_t drop_n_last_frames) {
   const std::vector<DatasetPart> parts = dataset_parts(options);
   if (parts.empty()) throw cxxrun::UsageError("no dataset: set dataset.root to a dataset's folder (--dataset.root DIR)");
 
@@ -60,7 +61,7 @@ TrainingData open_training_data(const DatasetOptions& options, const std::vector
   std::vector<data::MixtureEntry> training, validation;
   for (const DatasetPart& part : parts) {
     SplitDataset opened = open_split({.root = part.path, .episodes = part.episodes, .tolerance_s = options.tolerance_s, .skip_broken = skip_broken}, options);
-    training.push_back({std::move(opened.training), part.weight.value_or(0)});
+    training.push_back({data::drop_last_frames(std::move(opened.training), drop_n_last_frames), part.weight.value_or(0)});
     if (opened.validation) validation.push_back({std::move(opened.validation), 0});
   }
   if (training.size() > 1) data.parts = data::sampler_parts(training);

@@ -20,8 +20,10 @@ struct TrainingData {
   std::vector<data::SamplerPart> parts = {};  // of `training`, when it is a weighted mixture
 };
 
-// One dataset or a mixture, split by episodes, with features under the policy's names (`rename_map`).
-TrainingData open_training_data(const DatasetOptions& options, const std::vector<std::string>& rename_map = {}, bool skip_broken = false);
+// One dataset or a mixture, split by episodes, with features under the policy's names (`rename_map`). Training does not start at an
+// episode's last `drop_n_last_frames`; validation does.
+TrainingData open_training_data(const DatasetOptions& options, const std::vector<std::string>& rename_map = {}, bool skip_broken = false,
+                                int64_t drop_n_last_frames = 0);
 
 // Images as [channels, height, width]; features that are neither observation nor action are left out.
 PolicyFeatures policy_features(const data::Dataset& dataset);

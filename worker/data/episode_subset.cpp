@@ -1,6 +1,9 @@
 #include "worker/data/episode_subset.hpp"
 
+#include <algorithm>
+
 #include "common/error.hpp"
+#include "common/log.hpp"
 #include "worker/data/frame_reader.hpp"
 
 namespace vla::data {
@@ -8,12 +11,12 @@ namespace {
 
 class EpisodeSubset : public Dataset {
  public:
-  EpisodeSubset(std::shared_ptr<const Dataset> dataset, const std::vector<int64_t>& positions)
+  EpisodeSubset(std::shared_ptr<const Dataset> dataset, const std::vector<int64_t>& positions, int64_t dropped = 0)
       : dataset_(std::move(dataset)) {
     int64_t begin = 0;
     for (const int64_t position : positions) {
       const Episode& whole = dataset_->episodes().at(static_cast<size_t>(position));
-      episodes_.push_back({whole.index, begin, begin + whole.end - whole.begin});
+      episodes_.push_back({whole.index, begin, begin + whole.end - whole.begin - dropped});
       shifts_.push_back(whole.begin - begin);
       begin = episodes_.back().end;
     }
@@ -52,7 +55,8 @@ class SubsetReader : public SampleReader {
   std::pair<int64_t, int64_t> decoding_group(int64_t index) override {
     const int64_t whole = subset_.whole_sample(index);
     const auto [begin, end] = reader_->decoding_group(whole);
-    return {begin - whole + index, end - whole + index};
+    const int64_t last = episode_of(subset_.episodes(), index).end;
+    return {begin - whole + index, std::min(end - whole + index, last)};
   }
 
  private:
@@ -70,6 +74,24 @@ std::shared_ptr<const Dataset> episode_subset(std::shared_ptr<const Dataset> dat
                                               const std::vector<int64_t>& positions) {
   if (positions.empty()) throw cxxrun::UsageError("no episodes of {} are left", dataset->description());
   return std::make_shared<EpisodeSubset>(std::move(dataset), positions);
+}
+
+std::shared_ptr<const Dataset> drop_last_frames(std::shared_ptr<const Dataset> dataset, int64_t count) {
+  if (count == 0) return dataset;
+  std::vector<int64_t> positions;
+  for (size_t i = 0; i < dataset->episodes().size(); ++i) {
+    const Episode& episode = dataset->episodes()[i];
+    if (episode.end - episode.begin > count) {
+      positions.push_back(static_cast<int64_t>(i));
+    } else {
+      cxxrun::log_warning("episode {} is left out: policy.drop_n_last_frames = {} leaves nothing of its {} frames", episode.index, count,
+                          episode.end - episode.begin);
+    }
+  }
+  if (positions.empty()) {
+    throw cxxrun::UsageError("policy.drop_n_last_frames = {} leaves nothing of {}: no episode is longer", count, dataset->description());
+  }
+  return std::make_shared<EpisodeSubset>(std::move(dataset), positions, count);
 }
 
 }  // namespace vla::data

@@ -14,4 +14,9 @@ namespace vla::data {
 std::shared_ptr<const Dataset> episode_subset(std::shared_ptr<const Dataset> dataset,
                                               const std::vector<int64_t>& positions);
 
+// Without samples that begin at the last `count` frames of an episode: their chunks of actions would be mostly padding. The chunks of the
+// others still reach into those frames. What is left is counted as LeRobot's EpisodeAwareSampler counts it; episodes of which nothing is
+// left are named in a warning. The dataset itself for count 0. UsageError when nothing is left at all.
+std::shared_ptr<const Dataset> drop_last_frames(std::shared_ptr<const Dataset> dataset, int64_t count);
+
 }  // namespace vla::data
