@@ -41,6 +41,17 @@ json features_as_json(const std::vector<PolicyFeature>& features) {
   return object;
 }
 
+// Lists without items and numbers that stand for a word are null: not set.
+struct ValueAsJson {
+  const cxxrun::OptionRow& row;
+  json operator()(const auto* value) const { return *value; }
+  json operator()(const int64_t* value) const { return !row.word.empty() && *value == row.word_value ? json() : json(*value); }
+  template <class T>
+  json operator()(const std::vector<T>* value) const {
+    return value->empty() ? json() : json(*value);
+  }
+};
+
 json as_json(const cxxrun::OptionTable& table) {
   json object = json::object();
   for (const cxxrun::OptionRow& row : table.rows()) {
@@ -49,14 +60,14 @@ json as_json(const cxxrun::OptionTable& table) {
     size_t begin = 0;
     for (size_t dot; (dot = row.name.find('.', begin)) != std::string::npos; begin = dot + 1)
       place = &(*place)[row.name.substr(begin, dot - begin)];
-    (*place)[row.name.substr(begin)] = std::visit([](const auto* value) { return json(*value); }, row.value);
+    (*place)[row.name.substr(begin)] = std::visit(ValueAsJson{row}, row.value);
   }
   return object;
 }
 
 // Keys that LeRobot's configuration of a policy needs beside the policy's options, because its own default will not do.
 json extra_keys(const std::string& type) {
-  if (type == "act")
+  if (type == "act" || type == "diffusion")
     return {{"pretrained_backbone_weights", nullptr}};  // else LeRobot downloads ImageNet weights first
   return json::object();
 }

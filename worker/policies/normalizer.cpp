@@ -12,6 +12,8 @@ namespace vla {
 namespace {
 
 constexpr double kEps = 1e-8;
+constexpr double kSmallestRange = 1e-4;  // diffusion_policy's range_eps
+constexpr int64_t kXyz = 3;
 
 struct ModeName {
   NormalizationMode mode;
@@ -19,7 +21,9 @@ struct ModeName {
 };
 constexpr ModeName kModes[] = {{NormalizationMode::kIdentity, "IDENTITY"},
                                {NormalizationMode::kMeanStd, "MEAN_STD"},
-                               {NormalizationMode::kMinMax, "MIN_MAX"}};
+                               {NormalizationMode::kMinMax, "MIN_MAX"},
+                               {NormalizationMode::kLimits, "LIMITS"},
+                               {NormalizationMode::kLimitsXyz, "LIMITS_XYZ"}};
 
 // float32, as LeRobot holds them, whatever the dtype of the batches.
 at::Tensor to_tensor(const data::StatTensor& stat) { return at::tensor(stat.values, at::kDouble).to(at::kFloat).reshape(stat.shape); }
@@ -49,7 +53,7 @@ at::Tensor usable_stat(const data::DatasetStats& stats, const PolicyFeature& fea
 
 NormalizationMode normalization_mode(const std::string& name) {
   const auto row = std::ranges::find_if(kModes, [&](const ModeName& mode) { return name == mode.name; });
-  if (row == std::end(kModes)) throw cxxrun::UsageError("unknown normalization '{}' (known: MEAN_STD, MIN_MAX, IDENTITY)", name);
+  if (row == std::end(kModes)) throw cxxrun::UsageError("unknown normalization '{}' (known: MEAN_STD, MIN_MAX, LIMITS, LIMITS_XYZ, IDENTITY)", name);
   return row->mode;
 }
 
@@ -96,6 +100,15 @@ Normalizer::Normalizer(const std::map<data::FeatureType, NormalizationMode>& mod
       Affine affine;
       if (mode->second == NormalizationMode::kMeanStd) {
         affine = {.shift = stat("mean"), .divisor = stat("std") + kEps, .scale = stat("std")};
+      } else if (mode->second != NormalizationMode::kMinMax) {
+        const at::Tensor range = stat("max") - stat("min");
+        const at::Tensor is_constant = range < kSmallestRange;
+        at::Tensor half = at::where(is_constant, 1, range / 2), shift = at::where(is_constant, stat("min"), stat("min") + range / 2);
+        if (mode->second == NormalizationMode::kLimitsXyz) {
+          half.slice(0, kXyz).fill_(1);
+          shift.slice(0, kXyz).zero_();
+        }
+        affine = {.shift = shift, .divisor = half, .scale = half};
       } else {  // 2 (x - min) / (max - min) - 1; a constant feature becomes -1
         const at::Tensor range = stat("max") - stat("min");
         const at::Tensor half = at::where(range == 0, kEps, range) / 2;

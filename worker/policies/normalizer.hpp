@@ -10,7 +10,9 @@
 
 namespace vla {
 
-// "MEAN_STD", "MIN_MAX" or "IDENTITY", as in config.json. UsageError for anything else.
+// "MEAN_STD", "MIN_MAX" or "IDENTITY", as in LeRobot's config.json. "LIMITS": diffusion_policy's MIN_MAX, of which features that hardly
+// change (by less than 1e-4) are only moved to 0. "LIMITS_XYZ": LIMITS of the first three numbers, a position; the others are left as
+// they are. UsageError for anything else.
 NormalizationMode normalization_mode(const std::string& name);
 const char* name_of(NormalizationMode mode);
 

@@ -19,7 +19,7 @@
 
 namespace vla {
 
-enum class NormalizationMode : uint8_t { kIdentity, kMeanStd, kMinMax };
+enum class NormalizationMode : uint8_t { kIdentity, kMeanStd, kMinMax, kLimits, kLimitsXyz };
 
 // A feature as the policy sees it. Images are [channels, height, width].
 struct PolicyFeature {

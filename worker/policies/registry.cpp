@@ -1,4 +1,5 @@
 #include "worker/policies/act/act_policy.hpp"
+#include "worker/policies/diffusion/diffusion_policy.hpp"
 #include "worker/policies/linear/linear_policy.hpp"
 
 namespace vla {
@@ -19,6 +20,9 @@ std::shared_ptr<Policy> make(const PolicyOptions& options, const PolicyFeatures&
 const std::vector<PolicyEntry>& policy_registry() {
   static const std::vector<PolicyEntry> kPolicies = {
       {"act", "Action Chunking Transformer", &make_options<ActOptions>, &make<ActPolicy, ActOptions>},
+      {"diffusion", "diffusion policy as LeRobot has it", &make_options<DiffusionOptions>, &make<DiffusionPolicy, DiffusionOptions>},
+      {"diffusion_policy", "diffusion policy as its authors and RoboTwin have it", &make_options<OriginalDiffusionOptions>,
+       &make<DiffusionPolicy, OriginalDiffusionOptions>},
       {"linear", "linear map of the robot's state to a chunk of actions, for tests", &make_options<LinearOptions>,
        &make<LinearPolicy, LinearOptions>},
   };

@@ -6,6 +6,8 @@
 #include "tests/worker/policies/support.hpp"
 #include "worker/distributed/ddp.hpp"
 #include "worker/distributed/process_group.hpp"
+#include "worker/optim/optimizer.hpp"
+#include "worker/policies/diffusion/diffusion_options.hpp"
 #include "worker/policies/nn/sync_batch_norm.hpp"
 
 namespace vla {
@@ -76,6 +78,45 @@ TEST(SyncBatchNorm, RanksWithAPaddedRowTrainAsOne) { expect_one_training(kRowsPe
 
 TEST(SyncBatchNorm, ARankWithoutAnyRowTakesPart) {
   expect_one_training(std::max<int64_t>(3, kRowsPerRank * (world().size() - 1)));
+}
+
+// Batch norms, noise, timesteps and the random crop of the whole policy: several ranks, the last with a padded row, and one.
+TEST(DiffusionPolicy, RanksTrainAsOne) {
+  const PolicyFeatures features = test_features(64);
+  const PolicyEntry& entry = cxxrun::find_in_registry(policy_registry(), "diffusion", "policy.type");
+  const auto options = test_options(entry);
+  dynamic_cast<DiffusionOptions&>(*options).crop_shape = {48, 56};
+  const auto make = [&] {
+    torch::manual_seed(4);
+    auto policy = entry.make(*options, features);
+    policy->to(torch::kDouble);
+    return policy;
+  };
+  const std::shared_ptr<Policy> policy = make(), reference = make();
+  policy->set_all_reduce_sum([](at::Tensor sums) { world().all_reduce_sum(sums); });
+
+  const int64_t total = 2 * world().size() - 1, begin = 2 * world().rank(), end = std::min(total, begin + 2);
+  torch::manual_seed(8);
+  const Batch all = random_batch(options->sample_request(features), features, total, torch::kDouble);
+  const Batch part = take_rows(all, begin, end, 2 - (end - begin));
+  const at::Tensor counts = reference->loss_counts(all);
+  DistributedDataParallel<Policy> ddp(policy, world().group(), {.reduction = DdpOptions::Reduction::kSum});
+  Optimizer optimizer(policy->parameter_groups(), options->optimizer_preset());
+  Optimizer reference_optimizer(reference->parameter_groups(), options->optimizer_preset());
+  for (int64_t step = 0; step < 3; ++step) {
+    policy->zero_grad();
+    reference->zero_grad();
+    ddp.forward([&](Policy& module) { return module.compute_loss(part, counts, StepRandom(5, step, part.position)); }).loss.backward();
+    reference->compute_loss(all, counts, StepRandom(5, step, all.position)).loss.backward();
+    optimizer.step();
+    reference_optimizer.step();
+  }
+  const auto same = [](const std::string& name, const at::Tensor& actual, const at::Tensor& expected) {
+    if (name.ends_with("pool.nets.bias")) return;  // no effect on the loss: its gradient is rounding noise, of which Adam makes steps
+    EXPECT_LE((actual - expected).abs().max().item<double>(), 1e-10) << name;
+  };
+  for (const auto& item : reference->named_parameters()) same(item.key(), policy->named_parameters()[item.key()], item.value());
+  for (const auto& item : reference->named_buffers()) same(item.key(), policy->named_buffers()[item.key()], item.value());
 }
 
 TEST(ActivationCheckpoint, GradientsOfDistributedTrainingAreTheSame) {

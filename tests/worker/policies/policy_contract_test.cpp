@@ -24,6 +24,8 @@ class PolicyContract : public testing::TestWithParam<std::string> {
     return entry->make(*options_, features_);
   }
 
+  Batch batch(int64_t rows = 4, at::ScalarType dtype = at::kFloat) { return random_batch(options_->sample_request(features_), features_, rows, dtype); }
+
   PolicyFeatures features_ = test_features();
   std::unique_ptr<PolicyOptions> options_;
 };
@@ -34,7 +36,9 @@ TEST_P(PolicyContract, AsksForItsFeaturesAndTheChunkOfActions) {
   for (const auto& field : options_->sample_request(features_)) {
     if (field.key == "action") {
       action = true;
-      EXPECT_EQ(field.deltas, std::vector<int64_t>({0, 1, 2, 3, 4, 5}));
+      ASSERT_FALSE(field.deltas.empty());
+      EXPECT_LE(field.deltas.front(), 0);
+      for (size_t i = 1; i < field.deltas.size(); ++i) EXPECT_EQ(field.deltas[i], field.deltas[i - 1] + 1);
     }
   }
   EXPECT_TRUE(action);
@@ -43,7 +47,7 @@ TEST_P(PolicyContract, AsksForItsFeaturesAndTheChunkOfActions) {
 TEST_P(PolicyContract, LossIsFiniteAndReachesEveryTrainableParameter) {
   const auto policy = make();
   policy->train();
-  const PolicyLoss loss = loss_of(*policy, random_batch(features_, {}));
+  const PolicyLoss loss = loss_of(*policy, batch());
   EXPECT_TRUE(std::isfinite(loss.loss.item<double>()));
   for (const auto& [name, value] : loss.metrics) {
     EXPECT_TRUE(std::isfinite(value.item<double>())) << name;
@@ -70,7 +74,7 @@ TEST_P(PolicyContract, RowsOfWeightZeroChangeNothing) {
   const auto policy = make();
   policy->train();
   policy->to(at::kDouble);
-  const Batch batch = random_batch(features_, {}, at::kDouble);
+  const Batch batch = this->batch(4, at::kDouble);
   Batch padded = take_rows(batch, 0, batch.rows(), 3);
   EXPECT_TRUE(policy->loss_counts(padded).equal(policy->loss_counts(batch)));
   const PolicyLoss expected = loss_of(*policy, batch), actual = loss_of(*policy, padded);
@@ -83,9 +87,10 @@ TEST_P(PolicyContract, RowsOfWeightZeroChangeNothing) {
 // Loss and gradients of a global batch are the sums over its micro-batches, dropout and noise included.
 TEST_P(PolicyContract, MicroBatchesAddUpToTheWholeBatch) {
   const auto policy = make();
+  if (policy->is_batch_coupled()) GTEST_SKIP() << "a row's loss depends on the other rows";
   policy->train();
   policy->to(at::kDouble);
-  const Batch batch = random_batch(features_, {.rows = 5}, at::kDouble);
+  const Batch batch = this->batch(5, at::kDouble);
   const at::Tensor counts = policy->loss_counts(batch);
   const PolicyLoss whole = loss_of(*policy, batch);
   whole.loss.backward();
@@ -113,9 +118,12 @@ TEST_P(PolicyContract, MicroBatchesAddUpToTheWholeBatch) {
 
 TEST_P(PolicyContract, PredictsTheSameChunkEveryTime) {
   const auto policy = make();
-  const Batch batch = random_batch(features_, {});
+  const Batch batch = this->batch();
   const at::Tensor first = policy->predict_chunk(batch);
-  EXPECT_EQ(first.sizes(), at::IntArrayRef({4, 6, 3}));
+  ASSERT_EQ(first.dim(), 3);
+  EXPECT_EQ(first.size(0), 4);
+  EXPECT_EQ(first.size(1), 6);
+  EXPECT_EQ(first.size(2), 3);
   EXPECT_FALSE(first.requires_grad());
   EXPECT_TRUE(policy->predict_chunk(batch).equal(first));
 }
@@ -123,7 +131,7 @@ TEST_P(PolicyContract, PredictsTheSameChunkEveryTime) {
 TEST_P(PolicyContract, LearnsOneBatchByHeart) {
   const auto policy = make({{"dropout", 0}, {"kl_weight", 0.01}});
   policy->train();
-  const Batch batch = random_batch(features_, {.rows = 2});
+  const Batch batch = this->batch(2);
   OptimizerOptions options = options_->optimizer_preset();
   options.lr = GetParam() == "linear" ? 3e-2 : 1e-3;
   Optimizer optimizer(policy->parameter_groups(), options);

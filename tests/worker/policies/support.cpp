@@ -7,7 +7,10 @@ namespace {
 
 const std::map<std::string, double> kSmall = {{"chunk_size", 6}, {"n_action_steps", 6}, {"dim_model", 32}, {"n_heads", 4},
                                               {"dim_feedforward", 48}, {"n_encoder_layers", 2}, {"n_vae_encoder_layers", 1},
-                                              {"latent_dim", 4}};
+                                              {"latent_dim", 4}, {"n_obs_steps", 2}, {"horizon", 8}, {"n_groups", 4},
+                                              {"diffusion_step_embed_dim", 16}, {"spatial_softmax_num_keypoints", 4},
+                                              {"num_inference_steps", 5}};
+const std::vector<int64_t> kSmallUnet = {16, 32};
 
 }  // namespace
 
@@ -26,6 +29,8 @@ std::unique_ptr<PolicyOptions> test_options(const PolicyEntry& entry, const std:
   cxxrun::OptionTable table;
   options->describe(table);
   for (auto& row : table.rows()) {
+    if (row.name == "down_dims") *std::get<std::vector<int64_t>*>(row.value) = kSmallUnet;
+    if (row.name == "n_obs_steps" && row.maximum == 1) continue;  // ACT sees one
     const auto* chosen = values.contains(row.name) ? &values : kSmall.contains(row.name) ? &kSmall : nullptr;
     if (chosen == nullptr) continue;
     const double value = chosen->at(row.name);
@@ -37,18 +42,31 @@ std::unique_ptr<PolicyOptions> test_options(const PolicyEntry& entry, const std:
 }
 
 Batch random_batch(const PolicyFeatures& features, const BatchShape& shape, at::ScalarType dtype) {
-  Batch batch;
-  for (const PolicyFeature& feature : features.inputs) {
-    std::vector<int64_t> sizes{shape.rows};
-    sizes.insert(sizes.end(), feature.shape.begin(), feature.shape.end());
-    batch.fields[feature.key] = torch::randn(sizes, dtype);
+  data::SampleRequest request;
+  for (const PolicyFeature& feature : features.inputs) request.push_back({feature.key, {}});
+  request.push_back({"action", std::vector<int64_t>(static_cast<size_t>(shape.chunk))});
+  return random_batch(request, features, shape.rows, dtype);
+}
+
+Batch random_batch(const data::SampleRequest& request, const PolicyFeatures& features, int64_t rows, at::ScalarType dtype) {
+  std::map<std::string, std::vector<int64_t>> shapes;
+  for (const auto* list : {&features.inputs, &features.outputs}) {
+    for (const PolicyFeature& feature : *list) shapes[feature.key] = feature.shape;
   }
-  batch.fields["action"] = torch::randn({shape.rows, shape.chunk, features.outputs.at(0).shape.at(0)}, dtype);
+  Batch batch;
+  for (const data::FieldRequest& field : request) {
+    std::vector<int64_t> sizes{rows};
+    if (!field.deltas.empty()) sizes.push_back(static_cast<int64_t>(field.deltas.size()));
+    const auto& shape = shapes.at(field.key);
+    sizes.insert(sizes.end(), shape.begin(), shape.end());
+    batch.fields[field.key] = torch::randn(sizes, dtype);
+  }
   // Row r ends r actions early.
-  const at::Tensor last = shape.chunk - torch::arange(shape.rows).unsqueeze(1);
-  batch.fields["action_is_pad"] = torch::arange(shape.chunk).unsqueeze(0) >= last.clamp_min(1);
-  batch.weight = torch::ones({shape.rows});
-  batch.position = torch::arange(shape.rows);
+  const int64_t chunk = batch.at("action").size(1);
+  const at::Tensor last = chunk - torch::arange(rows).unsqueeze(1);
+  batch.fields["action_is_pad"] = torch::arange(chunk).unsqueeze(0) >= last.clamp_min(1);
+  batch.weight = torch::ones({rows});
+  batch.position = torch::arange(rows);
   batch.step = 3;
   return batch;
 }

@@ -21,6 +21,8 @@ std::unique_ptr<PolicyOptions> test_options(const PolicyEntry& entry, const std:
 
 // A normalized batch of random numbers. Some actions are padding.
 Batch random_batch(const PolicyFeatures& features, const BatchShape& shape, at::ScalarType dtype = at::kFloat);
+// The same of what a policy requests.
+Batch random_batch(const data::SampleRequest& request, const PolicyFeatures& features, int64_t rows, at::ScalarType dtype = at::kFloat);
 
 // Rows [begin, end) of `batch`, followed by `padding` copies of its first row with weight 0.
 Batch take_rows(const Batch& batch, int64_t begin, int64_t end, int64_t padding = 0);

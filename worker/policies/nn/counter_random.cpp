@@ -81,6 +81,12 @@ uint32_t random_stream(std::string_view name) {  // FNV-1a
   return hash;
 }
 
+StepRandom StepRandom::for_batch() const {
+  StepRandom shared = *this;
+  shared.position_ = at::zeros({1}, position_.options());
+  return shared;
+}
+
 at::Tensor StepRandom::draw(CounterFill fill, at::IntArrayRef shape, at::ScalarType dtype) const {
   std::vector<int64_t> sizes{position_.size(0)};
   sizes.insert(sizes.end(), shape.begin(), shape.end());

@@ -25,6 +25,9 @@ class StepRandom {
   // `values`, [B, shape...], are given for the stream of this name instead of drawn ones: recorded numbers of a reference.
   void replace(std::string_view name, at::Tensor values) { replaced_[random_stream(name)] = std::move(values); }
 
+  // Of what all rows of the global batch share: one row, at position 0.
+  StepRandom for_batch() const;
+
   // [B, shape...]: standard normal (Box-Muller), uniform in [0, 1).
   at::Tensor normal(uint32_t stream, at::IntArrayRef shape, at::ScalarType dtype) const;
   at::Tensor uniform(uint32_t stream, at::IntArrayRef shape, at::ScalarType dtype) const;

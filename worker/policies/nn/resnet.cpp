@@ -6,46 +6,66 @@
 #include "common/error.hpp"
 #include "worker/checkpoint/safetensors.hpp"
 #include "worker/policies/nn/activation_checkpoint.hpp"
+#include "worker/policies/nn/sync_batch_norm.hpp"
 
 namespace vla {
 namespace {
+
+// The parts of torchvision's ResNet that have tensors, and their places among its children.
+const std::map<std::string, std::string> kPlaces = {{"conv1", "0"}, {"bn1", "1"}, {"layer1", "4"}, {"layer2", "5"}, {"layer3", "6"}, {"layer4", "7"}};
+
+std::string own_name(const std::string& name, ResNetNames names) {
+  return names == ResNetNames::kSequential ? kPlaces.at(name) : name;
+}
 
 torch::nn::Conv2d conv(int64_t in, int64_t out, int64_t kernel, int64_t stride) {
   return torch::nn::Conv2d(torch::nn::Conv2dOptions(in, out, kernel).stride(stride).padding(kernel / 2).bias(false));
 }
 
+// Registers a norm in `parent`. The function shares the module, which is the parent's child.
+ResNet18::Norm add_norm(torch::nn::Module& parent, const std::string& name, ResNetNorm kind, int64_t channels) {
+  if (kind == ResNetNorm::kBatch) {
+    const auto norm = parent.register_module(name, std::make_shared<SyncBatchNorm2d>(channels));
+    return [norm](const at::Tensor& x, const BatchStatistics& batch) { return norm->forward(x, batch); };
+  }
+  if (kind == ResNetNorm::kGroup) {
+    const auto norm = parent.register_module(name, torch::nn::GroupNorm(channels / 16, channels));
+    return [norm](const at::Tensor& x, const BatchStatistics&) { return norm->forward(x); };
+  }
+  const auto norm = parent.register_module(name, std::make_shared<FrozenBatchNorm2d>(channels));
+  return [norm](const at::Tensor& x, const BatchStatistics&) { return norm->forward(x); };
+}
+
+}  // namespace
+
 class BasicBlock : public torch::nn::Module {
  public:
-  // `downsample` comes first because torchvision draws its weights before the block's.
-  BasicBlock(torch::nn::Sequential downsample, int64_t in, int64_t out, int64_t stride) : downsample_(std::move(downsample)) {
+  BasicBlock(ResNetNorm norm, int64_t in, int64_t out, int64_t stride) {
+    // Made first because torchvision draws its weights before the block's.
+    const auto downsample = std::make_shared<torch::nn::Module>("downsample");
+    if (stride != 1) {
+      shortcut_conv_ = downsample->register_module("0", conv(in, out, 1, stride));
+      shortcut_norm_ = add_norm(*downsample, "1", norm, out);
+    }
     conv1_ = register_module("conv1", conv(in, out, 3, stride));
-    bn1_ = register_module("bn1", std::make_shared<FrozenBatchNorm2d>(out));
+    bn1_ = add_norm(*this, "bn1", norm, out);
     conv2_ = register_module("conv2", conv(out, out, 3, 1));
-    bn2_ = register_module("bn2", std::make_shared<FrozenBatchNorm2d>(out));
-    if (downsample_) register_module("downsample", downsample_);
+    bn2_ = add_norm(*this, "bn2", norm, out);
+    if (stride != 1) register_module("downsample", downsample);
   }
 
-  at::Tensor forward(const at::Tensor& x) {
-    const at::Tensor hidden = bn1_->forward(conv1_(x)).relu_();
-    at::Tensor out = bn2_->forward(conv2_(hidden));
-    out += downsample_ ? downsample_->forward(x) : x;
+  at::Tensor forward(const at::Tensor& x, const BatchStatistics& batch) {
+    const at::Tensor hidden = bn1_(conv1_(x), batch).relu_();
+    at::Tensor out = bn2_(conv2_(hidden), batch);
+    out += shortcut_norm_ ? shortcut_norm_(shortcut_conv_->forward(x), batch) : x;
     return out.relu_();
   }
 
  private:
   torch::nn::Conv2d conv1_{nullptr}, conv2_{nullptr};
-  std::shared_ptr<FrozenBatchNorm2d> bn1_, bn2_;
-  torch::nn::Sequential downsample_{nullptr};
+  std::shared_ptr<torch::nn::Conv2dImpl> shortcut_conv_;  // of blocks that change the shape
+  ResNet18::Norm bn1_, bn2_, shortcut_norm_;
 };
-
-torch::nn::Sequential stage(int64_t in, int64_t out, int64_t stride) {
-  torch::nn::Sequential downsample{nullptr};
-  if (stride != 1) downsample = torch::nn::Sequential(conv(in, out, 1, stride), FrozenBatchNorm2d(out));
-  const auto first = std::make_shared<BasicBlock>(downsample, in, out, stride);
-  return torch::nn::Sequential(first, std::make_shared<BasicBlock>(torch::nn::Sequential(nullptr), out, out, 1));
-}
-
-}  // namespace
 
 FrozenBatchNorm2d::FrozenBatchNorm2d(int64_t channels) {
   weight_ = register_buffer("weight", torch::ones({channels}));
@@ -58,17 +78,23 @@ at::Tensor FrozenBatchNorm2d::forward(const at::Tensor& x) {
   return at::batch_norm(x, weight_, bias_, running_mean_, running_var_, /*training=*/false, 0, 1e-5, /*cudnn_enabled=*/false);
 }
 
-ResNet18::ResNet18() {
-  conv1_ = register_module("conv1", torch::nn::Conv2d(torch::nn::Conv2dOptions(3, 64, 7).stride(2).padding(3).bias(false)));
-  bn1_ = register_module("bn1", std::make_shared<FrozenBatchNorm2d>(64));
-  layer1_ = register_module("layer1", stage(64, 64, 1));
-  layer2_ = register_module("layer2", stage(64, 128, 2));
-  layer3_ = register_module("layer3", stage(128, 256, 2));
-  layer4_ = register_module("layer4", stage(256, kChannels, 2));
+ResNet18::ResNet18(ResNetNorm norm, ResNetNames names) : norm_(norm), names_(names) {
+  conv1_ = register_module(own_name("conv1", names), torch::nn::Conv2d(torch::nn::Conv2dOptions(3, 64, 7).stride(2).padding(3).bias(false)));
+  bn1_ = add_norm(*this, own_name("bn1", names), norm, 64);
+  int64_t in = 64;
+  for (const auto& [name, out] : {std::pair("layer1", int64_t{64}), {"layer2", 128}, {"layer3", 256}, {"layer4", kChannels}}) {
+    const auto layer = register_module(own_name(name, names), torch::nn::ModuleList());
+    for (const int64_t stride : {out == in ? 1 : 2, 1}) {
+      blocks_.push_back(std::make_shared<BasicBlock>(norm, in, out, stride));
+      layer->push_back(blocks_.back());
+      in = out;
+    }
+  }
   torch::nn::Linear(kChannels, 1000);  // the classifier we lack: leaves the generator where torchvision leaves it
   for (const auto& module : modules(/*include_self=*/false)) {
     if (const auto* layer = module->as<torch::nn::Conv2dImpl>()) {
       torch::nn::init::kaiming_normal_(layer->weight, 0, torch::kFanOut, torch::kReLU);
+      if (norm == ResNetNorm::kGroup) continue;
       // As images arrive: otherwise weight gradients have other strides than weights, and DDP copies each of them.
       // (contiguous() would leave 1x1 kernels with the strides they have, which count as both layouts.)
       layer->weight.set_data(at::empty_like(layer->weight, {}, at::MemoryFormat::ChannelsLast).copy_(layer->weight.detach()));
@@ -76,24 +102,26 @@ ResNet18::ResNet18() {
   }
 }
 
-at::Tensor ResNet18::forward(const at::Tensor& images) {
-  const auto stem = [conv1 = conv1_.ptr(), bn1 = bn1_](const std::vector<at::Tensor>& in) {
-    return at::max_pool2d(bn1->forward(conv1->forward(in[0])).relu_(), 3, 2, 1);
+at::Tensor ResNet18::forward(const at::Tensor& images, const BatchStatistics& batch) {
+  const auto stem = [conv1 = conv1_.ptr(), bn1 = bn1_, batch](const std::vector<at::Tensor>& in) {
+    return at::max_pool2d(bn1(conv1->forward(in[0]), batch).relu_(), 3, 2, 1);
   };
-  at::Tensor x = checkpoint_if(checkpoint_blocks_, *conv1_, stem, {images});
-  for (auto* layer : {&layer1_, &layer2_, &layer3_, &layer4_}) {
-    for (const auto& module : **layer) {
-      const auto block = module.ptr<BasicBlock>();
-      const auto segment = [block](const std::vector<at::Tensor>& in) { return block->forward(in[0]); };
-      x = checkpoint_if(checkpoint_blocks_, *block, segment, {x});
-    }
+  // Group norms are slow (CUDA) or inexact (CPU, float32) on images with channels last.
+  at::Tensor x = checkpoint_if(checkpoint_blocks_, *conv1_, stem, {norm_ == ResNetNorm::kGroup ? images.contiguous() : images});
+  for (const auto& block : blocks_) {
+    const auto segment = [block, batch](const std::vector<at::Tensor>& in) { return block->forward(in[0], batch); };
+    x = checkpoint_if(checkpoint_blocks_, *block, segment, {x});
   }
   return x;
 }
 
 void ResNet18::load_torchvision(const std::string& path) {
-  auto file = load_safetensors(path);
-  std::erase_if(file, [](const auto& entry) { return entry.first.starts_with("fc.") || entry.first.ends_with(".num_batches_tracked"); });
+  TensorMap file;
+  for (auto& [name, tensor] : load_safetensors(path)) {
+    if (name.starts_with("fc.") || name.ends_with(".num_batches_tracked")) continue;
+    const std::string part = name.substr(0, name.find('.'));
+    file[kPlaces.contains(part) ? own_name(part, names_) + name.substr(part.size()) : name] = tensor;
+  }
   std::vector<std::string> problems;
   const auto copy = [&](const std::string& name, at::Tensor target) {
     const auto found = file.find(name);
@@ -109,7 +137,9 @@ void ResNet18::load_torchvision(const std::string& path) {
   };
   const torch::NoGradGuard no_grad;
   for (const auto& entry : named_parameters()) copy(entry.key(), entry.value());
-  for (const auto& entry : named_buffers()) copy(entry.key(), entry.value());
+  for (const auto& entry : named_buffers()) {
+    if (!entry.key().ends_with(".num_batches_tracked")) copy(entry.key(), entry.value());
+  }
   for (const auto& [name, tensor] : file) problems.push_back(fmt::format("{} is unknown", name));
   if (!problems.empty()) {
     throw cxxrun::Error("{}: not the state dict of a torchvision resnet18: {}", path, fmt::join(problems, "; "));
