@@ -70,10 +70,13 @@ def find_state_dict(content, key: str | None, path: Path) -> dict:
 
 
 def tensors_of(state_dict: dict, prefix: str) -> dict[str, torch.Tensor]:
-    tensors, storages, skipped, shared, stripped = {}, set(), [], [], 0
+    tensors, storages, skipped, shared, stripped, no_weights = {}, set(), [], [], 0, []
     for name, value in state_dict.items():
         if not isinstance(value, torch.Tensor):
             skipped.append(str(name))
+            continue
+        if name.startswith("normalizer.params_dict.") or name.endswith("_dummy_variable"):  # of diffusion_policy
+            no_weights.append(name)
             continue
         if value.layout != torch.strided or value.dtype not in DTYPES:
             sys.exit(f"tensor '{name}' is {value.layout}, {value.dtype}, which cannot be stored")
@@ -91,6 +94,8 @@ def tensors_of(state_dict: dict, prefix: str) -> dict[str, torch.Tensor]:
         print(f"'{prefix}' removed from {stripped} of {len(tensors)} names")
     if shared:
         print(f"{len(shared)} tensors share memory with others and are stored on their own: {', '.join(shared[:5])}")
+    if no_weights:
+        print(f"left out, no weights: {len(no_weights)} tensors ({no_weights[0]}, ...); statistics come from the dataset")
     if skipped:
         print(f"left out, no tensors: {', '.join(skipped)}")
     return tensors

@@ -5,9 +5,11 @@
 #       N processes (default: all GPUs), CONFIG (default: configs/act_demo.yaml), NAME becomes --experiment_name
 #   scripts/train_multi_gpu.sh CONFIG [STAGE] [WORKER OPTION...]
 #       all GPUs; STAGE becomes --stage, for example pretrain or sft
+#   scripts/train_multi_gpu.sh TASK SETTING DEMOS SEED GPUS [GPU_IDS] [WORKER OPTION...]
+#       RoboTwin's diffusion policy: scripts/robotwin/train_multi_gpu.sh
 #
 # The first argument decides: a number, "all" or an option is the first form, an existing file or *.yaml, *.yml, *.json the
-# second. --style=a or --style=d before all others decides by hand. WORKER OPTIONs start at the first argument that looks like
+# second; the third has three numbers after two names. --style=a, --style=d or --style=e before all others decides by hand. WORKER OPTIONs start at the first argument that looks like
 # one (--key value, --key=value, key=value) and are passed on as they are; `build/release/bin/vla_worker --help` lists them.
 #
 # Environment: DRY_RUN=1 prints the command and runs nothing; CUDA_VISIBLE_DEVICES chooses the GPUs.
@@ -23,7 +25,7 @@ grammars() {
   usage_error "$1
   scripts/train_multi_gpu.sh [N|all] [CONFIG] [NAME] [WORKER OPTION...]
   scripts/train_multi_gpu.sh CONFIG [STAGE] [WORKER OPTION...]
-  TASK SETTING DEMOS SEED N_GPUS [GPU_IDS] (RoboTwin) is not supported yet: its policy is not part of this version"
+  scripts/train_multi_gpu.sh TASK SETTING DEMOS SEED GPUS [GPU_IDS] [WORKER OPTION...]"
 }
 
 style=
@@ -43,6 +45,8 @@ if [[ ! $style ]]; then
     grammars "'$1' is neither a number of processes (1 or more, or all) nor a configuration file; known forms:"
   fi
 fi
+
+[[ $style != e ]] || exec "$root/scripts/robotwin/train_multi_gpu.sh" "$@"
 
 positional=()
 while (($# && ${#positional[@]} < 3)) && ! is_option "$1"; do

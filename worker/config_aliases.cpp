@@ -59,6 +59,7 @@ std::string only_true(const Setting& setting) {
 constexpr char kPython[] = "has no effect: it tunes Python's data loading, which is not used here";
 constexpr char kDdp[] = "has no effect: the number of ranks alone decides";
 constexpr char kArtifacts[] = "has no effect: weights are not uploaded";
+constexpr char kTask[] = "has no effect: dataset.root says what is trained on";
 constexpr char kHub[] = "has no effect: nothing is uploaded";
 constexpr char kSimulator[] = "has no effect: there is no simulator; training.val_freq validates on held-out episodes";
 
@@ -87,7 +88,9 @@ constexpr ConfigAlias kAliases[] = {
     {"max_grad_norm", "optimizer.grad_clip_norm"},
     {"training.grad_clip_norm", "optimizer.grad_clip_norm"},
     {"lr_scheduler", "scheduler.type"},
+    {"training.lr_scheduler", "scheduler.type"},
     {"lr_warmup_steps", "scheduler.warmup_steps"},
+    {"training.lr_warmup_steps", "scheduler.warmup_steps"},
     {"lr_num_cycles", "scheduler.num_cycles"},
     {"lr_power", "scheduler.power"},
     {"scheduler.num_warmup_steps", "scheduler.warmup_steps"},
@@ -143,6 +146,18 @@ constexpr ConfigAlias kAliases[] = {
     {"tolerance_s", "dataset.tolerance_s"},
     {"dataset_root", "dataset.root"},
     {"task.dataset.zarr_path", "dataset.root"},
+    {"task.name", nullptr, nullptr, kTask},
+    {"setting", nullptr},
+    {"expert_data_num", nullptr},
+    {"horizon", "policy.horizon"},
+    {"n_obs_steps", "policy.n_obs_steps"},
+    {"n_action_steps", "policy.n_action_steps"},
+    {"policy.noise_scheduler.num_train_timesteps", "policy.num_train_timesteps"},
+    {"policy.noise_scheduler.beta_start", "policy.beta_start"},
+    {"policy.noise_scheduler.beta_end", "policy.beta_end"},
+    {"policy.noise_scheduler.beta_schedule", "policy.beta_schedule"},
+    {"policy.noise_scheduler.clip_sample", "policy.clip_sample"},
+    {"policy.noise_scheduler.prediction_type", "policy.prediction_type"},
     {"policy_path", "policy.path"},
     {"resume", "resume", resume},
     {"resume_checkpoint", "resume", resume},

@@ -39,6 +39,13 @@ test_shared_and_foreign_entries_are_named() {
   expect_contains "3 tensors with 15 numbers" "$output"
 }
 
+test_statistics_and_placeholders_of_diffusion_policy_are_left_out() {
+  torch_save a.pth '{"model.a": w, "normalizer.params_dict.action.scale": w[0].clone(), "obs_encoder._dummy_variable": w[:0].clone()}'
+  output=$(convert a.pth a.safetensors)
+  expect_contains "left out, no weights: 2 tensors (normalizer.params_dict.action.scale" "$output"
+  expect_contains "1 tensors with 6 numbers" "$output"
+}
+
 test_files_that_need_code_are_refused_and_the_object_is_named() {
   torch_save a.pth '{"model": {"a": w}, "args": argparse.Namespace(x=1)}'
   expect_failure 1 "it needs the Python object argparse.Namespace" convert a.pth a.safetensors

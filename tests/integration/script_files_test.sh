@@ -3,14 +3,14 @@ source "$(dirname "$0")/check.sh"
 
 test_every_script_is_valid_bash() {
   local script
-  for script in "$root"/scripts/*.sh "$root"/scripts/reference/*.sh "$root"/tests/integration/*.sh "$root/.ci/run"; do
+  for script in "$root"/scripts/*.sh "$root"/scripts/{reference,robotwin}/*.sh "$root"/tests/integration/*.sh "$root/.ci/run"; do
     bash -n "$script"
   done
 }
 
 test_scripts_that_are_typed_are_executable() {
   local script
-  for script in "$root"/scripts/*.sh "$root/.ci/run"; do
+  for script in "$root"/scripts/*.sh "$root"/scripts/robotwin/*.sh "$root/.ci/run"; do
     head -n 1 "$script" | grep -q '^#!' || continue # sourced ones
     [[ -x $script ]] || fail "$script is not executable"
   done
@@ -18,7 +18,7 @@ test_scripts_that_are_typed_are_executable() {
 
 test_every_script_has_help() {
   local script
-  for script in setup build test train_multi_gpu main_train_ddp run_ddp_training train_multi_gpu_template train_smolvla_multi_gpu; do
+  for script in train_six_tasks robotwin/train_multi_gpu setup build test train_multi_gpu main_train_ddp run_ddp_training train_multi_gpu_template train_smolvla_multi_gpu; do
     expect_contains "scripts/" "$("$root/scripts/$script.sh" --help)"
   done
 }

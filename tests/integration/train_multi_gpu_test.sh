@@ -63,7 +63,7 @@ test_style_overrides_the_guess() {
 test_unknown_forms_are_usage_errors_that_list_the_known_ones() {
   expect_failure 2 "CONFIG [STAGE]" "$root/scripts/train_multi_gpu.sh" some_task
   expect_failure 2 "[N|all] [CONFIG] [NAME]" "$root/scripts/train_multi_gpu.sh" 0
-  expect_failure 2 "RoboTwin" "$root/scripts/train_multi_gpu.sh" beat_block demo_clean 1200 0 8
+  expect_failure 2 "no dataset of task 'beat_block'" "$root/scripts/train_multi_gpu.sh" beat_block demo_clean 1200 0 8
 }
 
 test_named_flags_make_the_same_command() {
