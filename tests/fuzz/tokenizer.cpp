@@ -13,7 +13,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view input(reinterpret_cast<const char*>(data), size);
   const std::string_view json = input.substr(0, input.find('\0'));
   const std::string_view text = json.size() < size ? input.substr(json.size() + 1) : "";
-  if (::ftruncate(file, 0) != 0 || ::pwrite(file, json.data(), json.size(), 0) != static_cast<ssize_t>(json.size())) std::abort();
+  if (::ftruncate(file, 0) != 0 || ::pwrite(file, json.data(), json.size(), 0) != static_cast<ssize_t>(json.size()))
+    std::abort();
   try {
     const vla::data::Tokenizer tokenizer("/proc/self/fd/" + std::to_string(file));
     const std::vector<int64_t> ids = tokenizer.encode(text);

@@ -38,11 +38,13 @@ std::vector<AddedToken> read_added_tokens(const JsonNode& list, const Vocabulary
                      .lstrip = node.flag("lstrip"),
                      .rstrip = node.flag("rstrip"),
                      .single_word = node.flag("single_word")};
-    if (token.content.empty() || token.content.size() > kLongestToken) node["content"].refuse(fmt::format("1 to {} bytes", kLongestToken));
+    if (token.content.empty() || token.content.size() > kLongestToken)
+      node["content"].refuse(fmt::format("1 to {} bytes", kLongestToken));
     if (!contents.insert(token.content).second) node["content"].refuse("another text than the tokens before");
     const auto found = vocabulary.find(token.content);
     const int64_t expected = found == vocabulary.end() ? next_id : found->second;
-    if (token.id != expected) node["id"].refuse(fmt::format("{}, which '{}' has in the vocabulary or behind it", expected, token.content));
+    if (token.id != expected)
+      node["id"].refuse(fmt::format("{}, which '{}' has in the vocabulary or behind it", expected, token.content));
     next_id = std::max(next_id, token.id + 1);
     tokens.push_back(std::move(token));
   }
@@ -51,6 +53,9 @@ std::vector<AddedToken> read_added_tokens(const JsonNode& list, const Vocabulary
 
 void AddedTokenFinder::add(std::string_view text, const AddedToken& token) {
   if (text.empty()) return;
+  if (text.size() > kLongestToken)
+    throw cxxrun::DataError("normalizing makes the added token '{}' longer than {} bytes", token.content,
+                            kLongestToken);
   uint32_t node = 0;
   for (const char byte : text) {
     const auto [next, is_new] = next_node_.try_emplace(uint64_t{node} << 8 | static_cast<unsigned char>(byte), nodes_);

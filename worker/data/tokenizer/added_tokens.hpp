@@ -22,7 +22,7 @@ struct AddedToken {
   int64_t id = 0;
   bool special = false;
   bool normalized = false;  // looked for in the normalized text
-  bool lstrip = false;      // takes the white space before it along
+  bool lstrip = false;  // takes the white space before it along
   bool rstrip = false;
   bool single_word = false;  // only where no word character touches it
 };

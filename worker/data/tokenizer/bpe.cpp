@@ -12,8 +12,8 @@ namespace vla::data {
 BytePairModel::BytePairModel(const JsonNode& node) {
   const std::string type = node.text_or("type", "BPE");
   if (type != "BPE") node["type"].refuse("BPE, as in the tokenizers of SmolLM2, Qwen2, Llama 3 and GPT-2");
-  node.allow_keys({"type", "dropout", "unk_token", "continuing_subword_prefix", "end_of_word_suffix", "fuse_unk", "byte_fallback",
-                   "ignore_merges", "vocab", "merges"});
+  node.allow_keys({"type", "dropout", "unk_token", "continuing_subword_prefix", "end_of_word_suffix", "fuse_unk",
+                   "byte_fallback", "ignore_merges", "vocab", "merges"});
   const nlohmann::json& dropout = node["dropout"].value();
   if (!dropout.is_null() && dropout != 0.0) node["dropout"].refuse("null");
   prefix_ = node.text_or("continuing_subword_prefix", "");
@@ -52,7 +52,8 @@ void BytePairModel::read_merges(const JsonNode& merges) {
       const auto& text = merge.get_ref<const std::string&>();
       if (text.starts_with("#version")) continue;
       const size_t space = text.find(' ');
-      if (space == text.npos || text.find(' ', space + 1) != text.npos) JsonNode(merge, merges.place()).refuse("two tokens");
+      if (space == text.npos || text.find(' ', space + 1) != text.npos)
+        JsonNode(merge, merges.place()).refuse("two tokens");
       left = text.substr(0, space);
       right = text.substr(space + 1);
     } else if (merge.is_array() && merge.size() == 2 && merge[0].is_string() && merge[1].is_string()) {
@@ -61,7 +62,8 @@ void BytePairModel::read_merges(const JsonNode& merges) {
     } else {
       JsonNode(merge, merges.place()).refuse("two tokens");
     }
-    if (right.size() < prefix_.size()) JsonNode(merge, merges.place()).refuse("a second token with continuing_subword_prefix");
+    if (right.size() < prefix_.size())
+      JsonNode(merge, merges.place()).refuse("a second token with continuing_subword_prefix");
     const uint32_t merged = id_of(left + right.substr(prefix_.size()), merge);
     merges_[uint64_t{id_of(left, merge)} << 32 | id_of(right, merge)] = {rank++, merged};
   }

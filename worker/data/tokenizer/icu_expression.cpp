@@ -1,4 +1,5 @@
 // Oniguruma's notation -> ICU's. Both agree on most; here is where they do not.
+#include <algorithm>
 #include <array>
 #include <cctype>
 
@@ -24,6 +25,16 @@ constexpr std::string_view kSameCharacters = "nrtfeaxu";  // one character in bo
 constexpr std::string_view kSameOutside = "AzZ123456789";
 
 constexpr std::array<std::string_view, 8> kGroups{":", "=", "!", "<=", "<!", ">", "i:", "-i:"};
+
+// Names of classes that ICU reads by POSIX's definitions, Oniguruma by its own.
+bool is_posix(std::string_view name) {
+  static constexpr std::array<std::string_view, 8> kNames{"alnum", "punct", "graph", "print",
+                                                          "word",  "blank", "cntrl", "xdigit"};
+  return std::any_of(kNames.begin(), kNames.end(), [&](std::string_view known) {
+    return std::equal(known.begin(), known.end(), name.begin(), name.end(),
+                      [](char a, char b) { return a == std::tolower(static_cast<unsigned char>(b)); });
+  });
+}
 
 bool is_punctuation(char c) { return c > ' ' && c < 0x7F && !std::isalnum(static_cast<unsigned char>(c)); }
 
@@ -78,6 +89,7 @@ class Translator {
     if (letter == 'p' || letter == 'P') {
       const size_t end = rest_.find('}');
       if (rest_.substr(2, 1) != "{" || end == rest_.npos) refuse("\\p{name}");
+      if (is_posix(rest_.substr(3, end - 3))) refuse("\\p{name} with a name of Unicode's");
       take(end + 1);
       return false;
     }
@@ -86,13 +98,15 @@ class Translator {
       rest_.remove_prefix(2);
       return true;
     }
-    const bool is_known = kSameCharacters.find(letter) != kSameCharacters.npos || is_punctuation(letter) || letter == ' ' ||
-                          (!in_brackets && kSameOutside.find(letter) != kSameOutside.npos);
+    const bool is_known = kSameCharacters.find(letter) != kSameCharacters.npos || is_punctuation(letter) ||
+                          letter == ' ' || (!in_brackets && kSameOutside.find(letter) != kSameOutside.npos);
     if (!is_known) refuse(fmt::format("no \\{} in a pattern", letter));
     const bool has_braces = (letter == 'x' || letter == 'u') && rest_.substr(2, 1) == "{";
     const size_t digits = letter == 'x' ? 2 : letter == 'u' ? 4 : 0;
     const size_t length = has_braces ? rest_.find('}') + 1 : 2 + digits;
     if (length < 2 || length > rest_.size()) refuse("a whole \\x or \\u");
+    if (letter == 'x' && !has_braces && rest_[2] >= '8')
+      refuse("\\x{…} for what is not ASCII");  // a byte, to Oniguruma
     take(length);
     return true;
   }
@@ -144,6 +158,8 @@ class Translator {
 
 }  // namespace
 
-std::string to_icu_expression(std::string_view expression, const JsonNode& place) { return Translator(expression, place).run(); }
+std::string to_icu_expression(std::string_view expression, const JsonNode& place) {
+  return Translator(expression, place).run();
+}
 
 }  // namespace vla::data

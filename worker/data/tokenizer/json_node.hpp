@@ -25,7 +25,7 @@ class JsonNode {
   void allow_keys(std::initializer_list<std::string_view> known) const;
 
   JsonNode operator[](const char* key) const;  // a missing key reads as null
-  std::string type() const;                    // the text under "type", "" where there is none
+  std::string type() const;  // the text under "type", "" where there is none
   std::string text() const;
   std::string text_or(const char* key, std::string fallback) const;
   bool flag(const char* key) const;

@@ -48,10 +48,14 @@ struct Kind {
 };
 
 constexpr Kind kKinds[] = {
-    {"NFC", make_form<NormalForm::kNfc>},   {"NFD", make_form<NormalForm::kNfd>},
-    {"NFKC", make_form<NormalForm::kNfkc>}, {"NFKD", make_form<NormalForm::kNfkd>},
-    {"Lowercase", make_lowercase},          {"Strip", make_strip},
-    {"Replace", make_replace},              {"Prepend", make_prepend},
+    {"NFC", make_form<NormalForm::kNfc>},
+    {"NFD", make_form<NormalForm::kNfd>},
+    {"NFKC", make_form<NormalForm::kNfkc>},
+    {"NFKD", make_form<NormalForm::kNfkd>},
+    {"Lowercase", make_lowercase},
+    {"Strip", make_strip},
+    {"Replace", make_replace},
+    {"Prepend", make_prepend},
 };
 
 }  // namespace

@@ -15,21 +15,23 @@ using Pieces = std::vector<std::string>;
 
 constexpr std::string_view kDigit = "\\p{N}";
 // The library's table of punctuation is that of Unicode 8.
-constexpr std::string_view kPunctuation = "[[\\p{P}&&\\p{Age=8.0}]$+<=>\\^`|~]";
+constexpr std::string_view kPunctuation = "[[\\p{P}&&\\p{Age=8.0}]\\u166D$+<=>\\^`|~]";
 constexpr std::string_view kSpace = "\\p{White_Space}";
 constexpr std::string_view kWordOrSigns = "\\w+|[^\\w\\p{White_Space}]+";
 // How GPT-2 splits before it merges.
 constexpr std::string_view kGpt2 =
-    "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\p{White_Space}\\p{L}\\p{N}]+|\\p{White_Space}+(?!\\P{White_Space})|\\p{White_Space}+";
+    "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| "
+    "?[^\\p{White_Space}\\p{L}\\p{N}]+|\\p{White_Space}+(?!\\P{White_Space})|\\p{White_Space}+";
 
 enum class Behavior { kRemoved, kIsolated, kMergedWithPrevious, kMergedWithNext, kContiguous };
 
 Behavior to_behavior(const JsonNode& node) {
-  static constexpr std::pair<std::string_view, Behavior> kNames[] = {{"Removed", Behavior::kRemoved},
-                                                                     {"Isolated", Behavior::kIsolated},
-                                                                     {"MergedWithPrevious", Behavior::kMergedWithPrevious},
-                                                                     {"MergedWithNext", Behavior::kMergedWithNext},
-                                                                     {"Contiguous", Behavior::kContiguous}};
+  static constexpr std::pair<std::string_view, Behavior> kNames[] = {
+      {"Removed", Behavior::kRemoved},
+      {"Isolated", Behavior::kIsolated},
+      {"MergedWithPrevious", Behavior::kMergedWithPrevious},
+      {"MergedWithNext", Behavior::kMergedWithNext},
+      {"Contiguous", Behavior::kContiguous}};
   const std::string text = node.text();
   for (const auto& [name, behavior] : kNames) {
     if (name == text) return behavior;
@@ -106,13 +108,15 @@ void PreTokenizer::add(const JsonNode& node) {
     steps_.push_back([](std::string_view piece, Pieces& pieces) { pieces.push_back(to_byte_alphabet(piece)); });
   } else if (type == "Digits") {
     node.allow_keys({"type", "individual_digits"});
-    add_split(TextPattern(kDigit), node.flag_or("individual_digits", false) ? Behavior::kIsolated : Behavior::kContiguous);
+    add_split(TextPattern(kDigit),
+              node.flag_or("individual_digits", false) ? Behavior::kIsolated : Behavior::kContiguous);
   } else if (type == "Split") {
     node.allow_keys({"type", "pattern", "behavior", "invert"});
     add_split(TextPattern(node["pattern"]), to_behavior(node["behavior"]), node.flag_or("invert", false));
   } else if (type == "Punctuation") {
     node.allow_keys({"type", "behavior"});
-    add_split(TextPattern(kPunctuation), node["behavior"].is_null() ? Behavior::kIsolated : to_behavior(node["behavior"]));
+    add_split(TextPattern(kPunctuation),
+              node["behavior"].is_null() ? Behavior::kIsolated : to_behavior(node["behavior"]));
   } else if (type == "Whitespace") {
     node.allow_keys({"type"});
     add_split(TextPattern(kWordOrSigns), Behavior::kRemoved, true);

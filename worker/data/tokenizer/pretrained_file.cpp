@@ -29,10 +29,8 @@ fs::path cache_folder() {
     const char* variable;
     const char* below;
   };
-  static constexpr Place kPlaces[] = {{"HF_HUB_CACHE", ""},
-                                      {"HUGGINGFACE_HUB_CACHE", ""},
-                                      {"HF_HOME", "hub"},
-                                      {"XDG_CACHE_HOME", "huggingface/hub"}};
+  static constexpr Place kPlaces[] = {
+      {"HF_HUB_CACHE", ""}, {"HUGGINGFACE_HUB_CACHE", ""}, {"HF_HOME", "hub"}, {"XDG_CACHE_HOME", "huggingface/hub"}};
   for (const auto& [variable, below] : kPlaces) {
     const auto value = cxxrun::environment_variable(variable);
     if (value && !value->empty()) return *below ? expand_home(*value) / below : expand_home(*value);
@@ -66,9 +64,11 @@ std::vector<fs::path> snapshots(const fs::path& model) {
   const fs::path reference = model / "refs" / "main";
   if (fs::is_regular_file(reference, error) && fs::file_size(reference, error) < kLongestReference) {
     commit = cxxrun::read_file(reference);
-    commit.erase(std::find_if(commit.begin(), commit.end(), [](unsigned char c) { return std::isspace(c); }), commit.end());
+    commit.erase(std::find_if(commit.begin(), commit.end(), [](unsigned char c) { return std::isspace(c); }),
+                 commit.end());
   }
-  std::stable_partition(found.begin(), found.end(), [&](const auto& snapshot) { return snapshot.second.filename() == commit; });
+  std::stable_partition(found.begin(), found.end(),
+                        [&](const auto& snapshot) { return snapshot.second.filename() == commit; });
   std::vector<fs::path> paths;
   for (auto& [time, path] : found) paths.push_back(std::move(path));
   return paths;
@@ -83,14 +83,15 @@ std::string find_pretrained_file(const std::string& name_or_path, const std::str
   if (fs::exists(folder / file, error)) return looked_at.front();
   if (fs::is_directory(folder, error)) throw cxxrun::UsageError("the folder {} has no {}", folder.string(), file);
   const std::string model = model_folder(name_or_path);
-  if (model.empty()) throw cxxrun::UsageError("{} is neither a folder nor the name of a model (ORGANISATION/NAME)", name_or_path);
+  if (model.empty())
+    throw cxxrun::UsageError("{} is neither a folder nor the name of a model (ORGANISATION/NAME)", name_or_path);
   for (const fs::path& snapshot : snapshots(cache_folder() / model)) {
     looked_at.push_back((snapshot / file).string());
     if (fs::exists(snapshot / file, error)) return looked_at.back();
   }
   if (looked_at.size() == 1) looked_at.push_back((cache_folder() / model).string());
-  throw cxxrun::UsageError("no {} of {} here: looked at {}. Download it with: huggingface-cli download {}", file, name_or_path,
-                           fmt::join(looked_at, ", "), name_or_path);
+  throw cxxrun::UsageError("no {} of {} here: looked at {}. Download it with: huggingface-cli download {}", file,
+                           name_or_path, fmt::join(looked_at, ", "), name_or_path);
 }
 
 }  // namespace vla::data

@@ -47,7 +47,8 @@ class Reader {
     before.insert(before.end(), tokens.before.begin(), tokens.before.end());
     tokens.before = std::move(before);
     tokens.after.insert(tokens.after.end(), after.begin(), after.end());
-    if (tokens.before.size() + tokens.after.size() > 1024) throw cxxrun::DataError("the post_processor of a tokenizer adds more than 1024 tokens");
+    if (tokens.before.size() + tokens.after.size() > 1024)
+      throw cxxrun::DataError("the post_processor of a tokenizer adds more than 1024 tokens");
   }
 
   void add_template(const JsonNode& node) {

@@ -47,7 +47,9 @@ class Matches {
 
  private:
   void check() const {
-    if (U_FAILURE(status_)) throw cxxrun::Error("a pattern of the tokenizer fails on a text of {} characters: {}", text_.length(), u_errorName(status_));
+    if (U_FAILURE(status_))
+      throw cxxrun::Error("a pattern of the tokenizer fails on a text of {} characters: {}", text_.length(),
+                          u_errorName(status_));
   }
 
   const icu::UnicodeString& text_;
@@ -65,7 +67,8 @@ struct TextPattern::Compiled {
     UParseError error;
     const auto wide = icu::UnicodeString::fromUTF8({expression.data(), static_cast<int32_t>(expression.size())});
     pattern.reset(icu::RegexPattern::compile(wide, flags, error, status));
-    if (U_FAILURE(status)) throw cxxrun::DataError("{}: '{}' is not supported as a pattern ({})", place, expression, u_errorName(status));
+    if (U_FAILURE(status))
+      throw cxxrun::DataError("{}: '{}' is not supported as a pattern ({})", place, expression, u_errorName(status));
   }
 
   std::unique_ptr<const icu::RegexPattern> pattern;
@@ -78,11 +81,13 @@ TextPattern::TextPattern(const JsonNode& node) {
   if (expression.size() > kLongestExpression) node.refuse("a shorter pattern");
   // Ruby's ^ and $ are those of lines, and only \n ends one.
   compiled_ = is_text ? std::make_shared<Compiled>(expression, UREGEX_LITERAL, node.place())
-                      : std::make_shared<Compiled>(to_icu_expression(expression, node),
-                                                   UREGEX_MULTILINE | UREGEX_UNIX_LINES | UREGEX_ERROR_ON_UNKNOWN_ESCAPES, node.place());
+                      : std::make_shared<Compiled>(
+                            to_icu_expression(expression, node),
+                            UREGEX_MULTILINE | UREGEX_UNIX_LINES | UREGEX_ERROR_ON_UNKNOWN_ESCAPES, node.place());
 }
 
-TextPattern::TextPattern(std::string_view icu_expression) : compiled_(std::make_shared<Compiled>(icu_expression, 0, "own pattern")) {}
+TextPattern::TextPattern(std::string_view icu_expression)
+    : compiled_(std::make_shared<Compiled>(icu_expression, 0, "own pattern")) {}
 
 std::vector<Span> TextPattern::spans(std::string_view text) const {
   if (text.empty()) return {{}};
@@ -114,7 +119,8 @@ std::string replace_matches(const TextPattern& pattern, std::string_view text, s
   std::string result;
   for (const Span& span : pattern.spans(text)) {
     // The library's own alignment goes wrong there, so that no result is right.
-    if (span.is_match && span.begin == span.end) throw cxxrun::Error("a pattern by which the tokenizer replaces matches nothing: an empty place");
+    if (span.is_match && span.begin == span.end)
+      throw cxxrun::Error("a pattern by which the tokenizer replaces matches nothing: an empty place");
     result += span.is_match ? content : text.substr(span.begin, span.end - span.begin);
     require_bounded(result.size());
   }
@@ -122,7 +128,8 @@ std::string replace_matches(const TextPattern& pattern, std::string_view text, s
 }
 
 void require_bounded(size_t bytes) {
-  if (bytes > kLongestText) throw cxxrun::Error("a text of more than {} bytes is too long for the tokenizer", kLongestText);
+  if (bytes > kLongestText)
+    throw cxxrun::Error("a text of more than {} bytes is too long for the tokenizer", kLongestText);
 }
 
 }  // namespace vla::data

@@ -9,8 +9,8 @@
 
 namespace vla::data {
 
-TokenBatch tokenize_batch(const Tokenizer& tokenizer, std::span<const std::string> texts, int64_t max_length, TokenPadding padding,
-                          int64_t pad_id) {
+TokenBatch tokenize_batch(const Tokenizer& tokenizer, std::span<const std::string> texts, int64_t max_length,
+                          TokenPadding padding, int64_t pad_id) {
   const auto& [before, after] = tokenizer.special_tokens();
   const auto room = max_length - static_cast<int64_t>(before.size() + after.size());
   if (max_length < 1 || room < 0)
@@ -49,7 +49,9 @@ int64_t read_pad_id(const Tokenizer& tokenizer) {
     if (const auto id = tokenizer.token_id(text)) return *id;
     token.refuse("a token of " + tokenizer.path());
   }
-  throw cxxrun::DataError("{}: neither tokenizer_config.json nor special_tokens_map.json beside it names a \"pad_token\"", tokenizer.path());
+  throw cxxrun::DataError(
+      "{}: neither tokenizer_config.json nor special_tokens_map.json beside it names a \"pad_token\"",
+      tokenizer.path());
 }
 
 }  // namespace vla::data

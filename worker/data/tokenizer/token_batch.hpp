@@ -12,7 +12,7 @@ namespace vla::data {
 class Tokenizer;
 
 enum class TokenPadding {
-  kLongest,    // to the longest text of the batch
+  kLongest,  // to the longest text of the batch
   kMaxLength,  // to max_length
 };
 
@@ -20,11 +20,11 @@ struct TokenBatch {
   int64_t rows = 0;
   int64_t length = 0;
   std::vector<int64_t> tokens = {};  // [rows, length]
-  std::vector<uint8_t> mask = {};    // [rows, length], 1 = of the text, 0 = padding
+  std::vector<uint8_t> mask = {};  // [rows, length], 1 = of the text, 0 = padding
 };
 
-TokenBatch tokenize_batch(const Tokenizer& tokenizer, std::span<const std::string> texts, int64_t max_length, TokenPadding padding,
-                          int64_t pad_id);
+TokenBatch tokenize_batch(const Tokenizer& tokenizer, std::span<const std::string> texts, int64_t max_length,
+                          TokenPadding padding, int64_t pad_id);
 
 // The number of the "pad_token" that tokenizer_config.json, else special_tokens_map.json beside the tokenizer's file names. Throws
 // DataError where neither does or the token is unknown.

@@ -97,7 +97,9 @@ void TokenDecoder::add(const JsonNode& node) {
     node.allow_keys({"type", "content", "start", "stop"});
     const std::string content = node["content"].text();
     if (content.empty()) node["content"].refuse("a character");
-    steps_.push_back([content, start = node["start"].id(), stop = node["stop"].id()](Tokens& tokens) { strip(tokens, content, start, stop); });
+    steps_.push_back([content, start = node["start"].id(), stop = node["stop"].id()](Tokens& tokens) {
+      strip(tokens, content, start, stop);
+    });
   } else {
     node["type"].refuse("ByteLevel, Replace, ByteFallback, Fuse, Strip or Sequence");
   }

@@ -18,10 +18,12 @@ Tokenizer::Tokenizer(const JsonNode& file, const std::string& path)
       pre_tokenizer_(file["pre_tokenizer"]),
       model_(file["model"]),
       decoder_(file["decoder"]) {
-  file.allow_keys({"version", "truncation", "padding", "added_tokens", "normalizer", "pre_tokenizer", "post_processor", "decoder", "model"});
+  file.allow_keys({"version", "truncation", "padding", "added_tokens", "normalizer", "pre_tokenizer", "post_processor",
+                   "decoder", "model"});
   if (const std::string version = file["version"].text(); version != "1.0") file["version"].refuse("1.0");
   for (const auto& [text, id] : model_.vocabulary()) {
-    if (!tokens_.try_emplace(id, Token{text}).second) throw cxxrun::DataError("{}: model.vocab gives the number {} to two tokens", path, id);
+    if (!tokens_.try_emplace(id, Token{text}).second)
+      throw cxxrun::DataError("{}: model.vocab gives the number {} to two tokens", path, id);
     vocab_size_ = std::max(vocab_size_, id + 1);
   }
   add_tokens(file["added_tokens"]);

@@ -14,10 +14,14 @@ namespace {
 
 const icu::Normalizer2& normalizer_of(NormalForm form, UErrorCode& status) {
   switch (form) {
-    case NormalForm::kNfc: return *icu::Normalizer2::getNFCInstance(status);
-    case NormalForm::kNfd: return *icu::Normalizer2::getNFDInstance(status);
-    case NormalForm::kNfkc: return *icu::Normalizer2::getNFKCInstance(status);
-    case NormalForm::kNfkd: break;
+    case NormalForm::kNfc:
+      return *icu::Normalizer2::getNFCInstance(status);
+    case NormalForm::kNfd:
+      return *icu::Normalizer2::getNFDInstance(status);
+    case NormalForm::kNfkc:
+      return *icu::Normalizer2::getNFKCInstance(status);
+    case NormalForm::kNfkd:
+      break;
   }
   return *icu::Normalizer2::getNFKDInstance(status);
 }
@@ -47,7 +51,8 @@ std::string normalize(std::string text, NormalForm form) {
   std::string normalized;
   icu::StringByteSink<std::string> sink(&normalized);
   if (U_SUCCESS(status)) normalizer.normalizeUTF8(0, text, sink, nullptr, status);
-  if (U_FAILURE(status)) throw cxxrun::Error("cannot normalize a text of {} bytes: {}", text.size(), u_errorName(status));
+  if (U_FAILURE(status))
+    throw cxxrun::Error("cannot normalize a text of {} bytes: {}", text.size(), u_errorName(status));
   return normalized;
 }
 
@@ -90,7 +95,8 @@ bool is_white_space(char32_t character) { return u_isUWhiteSpace(static_cast<UCh
 
 bool is_word_character(char32_t character) {
   const auto c = static_cast<UChar32>(character);
-  return u_isUAlphabetic(c) || u_hasBinaryProperty(c, UCHAR_JOIN_CONTROL) || (U_GET_GC_MASK(c) & (U_GC_M_MASK | U_GC_ND_MASK | U_GC_PC_MASK));
+  return u_isUAlphabetic(c) || u_hasBinaryProperty(c, UCHAR_JOIN_CONTROL) ||
+         (U_GET_GC_MASK(c) & (U_GC_M_MASK | U_GC_ND_MASK | U_GC_PC_MASK));
 }
 
 size_t leading_space(std::string_view text) {

@@ -12,7 +12,12 @@ std::string refusal(const json& change) {
 }
 
 json split_by(const std::string& expression) {
-  return {{"pre_tokenizer", {{"type", "Split"}, {"pattern", {{"Regex", expression}}}, {"behavior", "Isolated"}, {"invert", false}, {"pretokenizers", nullptr}}}};
+  return {{"pre_tokenizer",
+           {{"type", "Split"},
+            {"pattern", {{"Regex", expression}}},
+            {"behavior", "Isolated"},
+            {"invert", false},
+            {"pretokenizers", nullptr}}}};
 }
 
 TEST(DamagedTokenizer, IsRefusedWhereverItIsCut) {
@@ -22,7 +27,8 @@ TEST(DamagedTokenizer, IsRefusedWhereverItIsCut) {
     cxxrun::write_file_atomically(path, whole.substr(0, size));
     EXPECT_THAT(message_of<cxxrun::DataError>([&] { Tokenizer{path}; }), AllOf(HasSubstr(path), HasSubstr("damaged")));
   }
-  EXPECT_THAT(message_of<cxxrun::DataError>([&] { Tokenizer{folder.path() + "/none.json"}; }), HasSubstr("cannot open"));
+  EXPECT_THAT(message_of<cxxrun::DataError>([&] { Tokenizer{folder.path() + "/none.json"}; }),
+              HasSubstr("cannot open"));
   cxxrun::write_file_atomically(path, std::string(1000, '[') + std::string(1000, ']'));
   EXPECT_THAT(message_of<cxxrun::DataError>([&] { Tokenizer{path}; }), HasSubstr("16 levels deep"));
   cxxrun::write_file_atomically(path, "[]");
@@ -30,13 +36,17 @@ TEST(DamagedTokenizer, IsRefusedWhereverItIsCut) {
 }
 
 TEST(DamagedTokenizer, NamesWhatIsNotSupported) {
-  EXPECT_THAT(refusal({{"model", {{"type", "Unigram"}}}}), AllOf(HasSubstr("tokenizer.json: model.type: the value \"Unigram\""), HasSubstr("expected BPE")));
+  EXPECT_THAT(refusal({{"model", {{"type", "Unigram"}}}}),
+              AllOf(HasSubstr("tokenizer.json: model.type: the value \"Unigram\""), HasSubstr("expected BPE")));
   EXPECT_THAT(refusal({{"model", {{"type", "WordPiece"}}}}), HasSubstr("WordPiece"));
   EXPECT_THAT(refusal({{"model", {{"dropout", 0.1}}}}), HasSubstr("model.dropout: the value 0.1"));
   EXPECT_THAT(refusal({{"model", {{"surprise", 1}}}}), HasSubstr("model.surprise"));
-  EXPECT_THAT(refusal({{"normalizer", {{"type", "Precompiled"}}}}), HasSubstr("normalizer.type: the value \"Precompiled\""));
-  EXPECT_THAT(refusal({{"normalizer", {{"type", "Sequence"}, {"normalizers", {{{"type", "Nmt"}}}}}}}), HasSubstr("normalizer.normalizers[0].type"));
-  EXPECT_THAT(refusal({{"pre_tokenizer", {{"type", "Metaspace"}}}}), HasSubstr("pre_tokenizer.type: the value \"Metaspace\""));
+  EXPECT_THAT(refusal({{"normalizer", {{"type", "Precompiled"}}}}),
+              HasSubstr("normalizer.type: the value \"Precompiled\""));
+  EXPECT_THAT(refusal({{"normalizer", {{"type", "Sequence"}, {"normalizers", {{{"type", "Nmt"}}}}}}}),
+              HasSubstr("normalizer.normalizers[0].type"));
+  EXPECT_THAT(refusal({{"pre_tokenizer", {{"type", "Metaspace"}}}}),
+              HasSubstr("pre_tokenizer.type: the value \"Metaspace\""));
   EXPECT_THAT(refusal({{"post_processor", {{"type", "Other"}}}}), HasSubstr("post_processor.type"));
   EXPECT_THAT(refusal({{"decoder", {{"type", "WordPiece"}}}}), HasSubstr("decoder.type"));
   EXPECT_THAT(refusal({{"version", "2.0"}}), HasSubstr("version: the value \"2.0\""));
@@ -50,13 +60,18 @@ TEST(DamagedTokenizer, NamesValuesThatCannotBe) {
   EXPECT_THAT(refusal({{"model", {{"vocab", {{"Ġthe", nullptr}}}}}}), HasSubstr("tokens of the vocabulary"));
   EXPECT_THAT(refusal({{"model", {{"merges", {"a b c"}}}}}), HasSubstr("model.merges: the value \"a b c\""));
   EXPECT_THAT(refusal({{"model", {{"merges", {{"a"}}}}}}), HasSubstr("expected two tokens"));
-  EXPECT_THAT(refusal({{"model", {{"merges", json::array({json::array({"qqq", "b"})})}}}}), HasSubstr("tokens of the vocabulary"));
+  EXPECT_THAT(refusal({{"model", {{"merges", json::array({json::array({"qqq", "b"})})}}}}),
+              HasSubstr("tokens of the vocabulary"));
   EXPECT_THAT(refusal({{"model", {{"unk_token", "qqq"}}}}), HasSubstr("model.unk_token"));
   EXPECT_THAT(refusal({{"model", {{"fuse_unk", 1}}}}), HasSubstr("model.fuse_unk"));
   EXPECT_THAT(refusal({{"added_tokens", 5}}), HasSubstr("added_tokens"));
-  EXPECT_THAT(refusal({{"post_processor", {{"type", "BertProcessing"}, {"sep", {"x", 100000}}, {"cls", {"y", 0}}}}}), HasSubstr("post_processor.sep[1]: the value 100000"));
-  EXPECT_THAT(refusal({{"post_processor", {{"type", "TemplateProcessing"}, {"single", json::array()}}}}), HasSubstr("post_processor.single"));
-  EXPECT_THAT(refusal({{"pre_tokenizer", {{"type", "Digits"}, {"individual_digits", "yes"}, {"pretokenizers", nullptr}}}}), HasSubstr("individual_digits: the value \"yes\""));
+  EXPECT_THAT(refusal({{"post_processor", {{"type", "BertProcessing"}, {"sep", {"x", 100000}}, {"cls", {"y", 0}}}}}),
+              HasSubstr("post_processor.sep[1]: the value 100000"));
+  EXPECT_THAT(refusal({{"post_processor", {{"type", "TemplateProcessing"}, {"single", json::array()}}}}),
+              HasSubstr("post_processor.single"));
+  EXPECT_THAT(
+      refusal({{"pre_tokenizer", {{"type", "Digits"}, {"individual_digits", "yes"}, {"pretokenizers", nullptr}}}}),
+      HasSubstr("individual_digits: the value \"yes\""));
 }
 
 TEST(DamagedTokenizer, NamesAddedTokensOfOtherNumbersThanTheLibraryGives) {
@@ -75,7 +90,10 @@ TEST(DamagedTokenizer, NamesAddedTokensOfOtherNumbersThanTheLibraryGives) {
 }
 
 TEST(TextPattern, RefusesWhatIcuWouldReadOtherwise) {
-  for (const char* expression : {"\\b", "\\Qx\\E", "a{1,3}+", "a(?i)b|c", "(?m:.)", "[[:alpha:]]", "[]a]", "[a-\\d]", "\\g<1>", "(?<n>a)", "a{,3}", "\\", "[a", "(", "\\p{Nothing}", "\\pL", "\\x{", "\\0", "(?<=a+)b"}) {
+  for (const char* expression :
+       {"\\b",          "\\Qx\\E", "a{1,3}+",    "a(?i)b|c", "(?m:.)", "[[:alpha:]]", "[]a]",
+        "[a-\\d]",      "\\g<1>",  "(?<n>a)",    "a{,3}",    "\\",     "[a",          "(",
+        "\\p{Nothing}", "\\pL",    "\\p{Punct}", "\\xE9",    "\\x{",   "\\0",         "(?<=a+)b"}) {
     EXPECT_THAT(refusal(split_by(expression)), HasSubstr("pre_tokenizer.pattern")) << expression;
   }
   EXPECT_THAT(refusal(split_by(std::string(5000, 'a'))), HasSubstr("a shorter pattern"));

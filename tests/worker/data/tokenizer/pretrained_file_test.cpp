@@ -25,7 +25,9 @@ class PretrainedFile : public testing::Test {
     cxxrun::write_file_atomically(path, "{}");
     return path;
   }
-  std::string add_snapshot(const std::string& hub, const std::string& commit) { return add(hub + "/models--org--model/snapshots/" + commit + "/tokenizer.json"); }
+  std::string add_snapshot(const std::string& hub, const std::string& commit) {
+    return add(hub + "/models--org--model/snapshots/" + commit + "/tokenizer.json");
+  }
   void set(const char* name, const std::string& below) { ::setenv(name, (folder_.path() + "/" + below).c_str(), 1); }
   static std::string find() { return find_pretrained_file("org/model", "tokenizer.json"); }
 
@@ -36,12 +38,13 @@ TEST_F(PretrainedFile, IsThatOfAFolder) {
   const std::string path = add("here/tokenizer.json");
   EXPECT_EQ(find_pretrained_file(folder_.path() + "/here", "tokenizer.json"), path);
   EXPECT_EQ(find_pretrained_file("~/here", "tokenizer.json"), path);
-  EXPECT_THAT(message_of<cxxrun::UsageError>([&] { find_pretrained_file("~/here", "config.json"); }), HasSubstr("here has no config.json"));
+  EXPECT_THAT(message_of<cxxrun::UsageError>([&] { find_pretrained_file("~/here", "config.json"); }),
+              HasSubstr("here has no config.json"));
 }
 
 TEST_F(PretrainedFile, IsInTheFirstCacheThatIsSet) {
-  const std::string home = add_snapshot(".cache/huggingface/hub", "1"), xdg = add_snapshot("xdg/huggingface/hub", "1"), hf = add_snapshot("hf/hub", "1"),
-                    old = add_snapshot("old", "1"), hub = add_snapshot("new", "1");
+  const std::string home = add_snapshot(".cache/huggingface/hub", "1"), xdg = add_snapshot("xdg/huggingface/hub", "1"),
+                    hf = add_snapshot("hf/hub", "1"), old = add_snapshot("old", "1"), hub = add_snapshot("new", "1");
   EXPECT_EQ(find(), home);
   set("XDG_CACHE_HOME", "xdg");
   EXPECT_EQ(find(), xdg);
@@ -67,14 +70,17 @@ TEST_F(PretrainedFile, IsThatOfTheMainBranchElseTheNewest) {
 
 TEST_F(PretrainedFile, SaysWhereItLookedAndHowToGetIt) {
   set("HF_HUB_CACHE", "hub");
-  EXPECT_THAT(message_of<cxxrun::UsageError>(find), AllOf(HasSubstr("org/model/tokenizer.json"), HasSubstr(folder_.path() + "/hub/models--org--model"),
-                                                          HasSubstr("huggingface-cli download org/model")));
+  EXPECT_THAT(message_of<cxxrun::UsageError>(find),
+              AllOf(HasSubstr("org/model/tokenizer.json"), HasSubstr(folder_.path() + "/hub/models--org--model"),
+                    HasSubstr("huggingface-cli download org/model")));
 }
 
 TEST_F(PretrainedFile, IsNotLookedForOutsideTheCache) {
   set("HF_HUB_CACHE", "hub");
   for (const char* name : {"../secret", "a/../../b", "/no/such/folder", "a/b/c", "", "./x", "a/.."}) {
-    EXPECT_THAT(message_of<cxxrun::UsageError>([&] { find_pretrained_file(name, "tokenizer.json"); }), HasSubstr("neither a folder nor the name")) << name;
+    EXPECT_THAT(message_of<cxxrun::UsageError>([&] { find_pretrained_file(name, "tokenizer.json"); }),
+                HasSubstr("neither a folder nor the name"))
+        << name;
   }
 }
 

@@ -17,7 +17,9 @@ using Ids = std::vector<int64_t>;
 
 inline const std::string kTokenizers = kData + "/tokenizer/";
 
-inline nlohmann::json read_golden(const std::string& file) { return nlohmann::json::parse(cxxrun::read_file(kTokenizers + file)); }
+inline nlohmann::json read_golden(const std::string& file) {
+  return nlohmann::json::parse(cxxrun::read_file(kTokenizers + file));
+}
 
 inline std::string write_tokenizer(const TempDir& folder, const nlohmann::json& content) {
   const std::string path = folder.path() + "/tokenizer.json";

@@ -29,7 +29,8 @@ TEST(Tokenizer, ReadsIllFormedTextAsReplacementCharacters) {
 
 TEST(Tokenizer, GivesTextsBackThatAreNotNormalized) {
   const Tokenizer tokenizer(kTokenizers + "smollm2.json");
-  for (const auto& text : read_golden("texts.json")) EXPECT_EQ(tokenizer.decode(tokenizer.encode(text.get<std::string>())), text);
+  for (const auto& text : read_golden("texts.json").get<std::vector<std::string>>())
+    EXPECT_EQ(tokenizer.decode(tokenizer.encode(text)), text);
 }
 
 TEST(Tokenizer, KnowsItsTokens) {
@@ -63,7 +64,8 @@ TEST(Tokenizer, MergesLongWordsInReasonableTime) {
 
 TEST(Tokenizer, RefusesTextsOfUnreasonableLength) {
   const Tokenizer tokenizer(kTokenizers + "smollm2.json");
-  EXPECT_THAT(message_of<cxxrun::Error>([&] { tokenizer.encode(std::string((16 << 20) + 1, 'a')); }), HasSubstr("16777216 bytes"));
+  EXPECT_THAT(message_of<cxxrun::Error>([&] { tokenizer.encode(std::string((16 << 20) + 1, 'a')); }),
+              HasSubstr("16777216 bytes"));
   const Tokenizer growing = changed_tokenizer(
       {{"normalizer", {{"type", "Replace"}, {"pattern", {{"String", "a"}}}, {"content", std::string(1000, 'b')}}}});
   EXPECT_THAT(message_of<cxxrun::Error>([&] { growing.encode(std::string(1 << 20, 'a')); }), HasSubstr("too long"));
@@ -71,14 +73,20 @@ TEST(Tokenizer, RefusesTextsOfUnreasonableLength) {
 
 TEST(Tokenizer, ReplacesNoEmptyMatch) {
   // tokenizers 0.22.2 panics on some texts and doubles the replacement on others.
-  const Tokenizer tokenizer = changed_tokenizer({{"normalizer", {{"type", "Replace"}, {"pattern", {{"Regex", "x*"}}}, {"content", "-"}}}});
+  const Tokenizer tokenizer =
+      changed_tokenizer({{"normalizer", {{"type", "Replace"}, {"pattern", {{"Regex", "x*"}}}, {"content", "-"}}}});
   EXPECT_THAT(message_of<cxxrun::Error>([&] { tokenizer.encode("axb"); }), HasSubstr("an empty place"));
 }
 
 TEST(Tokenizer, GivesUpOnPatternsThatBacktrackWithoutEnd) {
-  const Tokenizer tokenizer = changed_tokenizer(
-      {{"pre_tokenizer", {{"type", "Split"}, {"pattern", {{"Regex", "(?:a|aa)+$"}}}, {"behavior", "Isolated"}, {"invert", false}, {"pretokenizers", nullptr}}}});
-  EXPECT_THAT(message_of<cxxrun::Error>([&] { tokenizer.encode(std::string(60, 'a') + "b"); }), HasSubstr("a pattern of the tokenizer fails"));
+  const Tokenizer tokenizer = changed_tokenizer({{"pre_tokenizer",
+                                                  {{"type", "Split"},
+                                                   {"pattern", {{"Regex", "(?:a|aa)+$"}}},
+                                                   {"behavior", "Isolated"},
+                                                   {"invert", false},
+                                                   {"pretokenizers", nullptr}}}});
+  EXPECT_THAT(message_of<cxxrun::Error>([&] { tokenizer.encode(std::string(60, 'a') + "b"); }),
+              HasSubstr("a pattern of the tokenizer fails"));
 }
 
 TEST(Tokenizer, ServesThreadsAtOnce) {
@@ -98,13 +106,20 @@ TEST(Tokenizer, ServesThreadsAtOnce) {
 TEST(TokenBatch, FramesMustFit) {
   const Tokenizer tokenizer(kTokenizers + "llama3.json");
   const std::string text = "reach";
-  EXPECT_THAT(message_of<cxxrun::UsageError>([&] { tokenize_batch(tokenizer, {&text, 1}, 1, TokenPadding::kLongest, 0); }),
+  EXPECT_THAT(message_of<cxxrun::UsageError>([&] {
+                tokenize_batch(tokenizer, {&text, 1}, 1, TokenPadding::kLongest, 0);
+              }),
               HasSubstr("at most 1 tokens is too short for the 2"));
-  EXPECT_THAT(message_of<cxxrun::UsageError>([&] { tokenize_batch(tokenizer, {&text, 1}, -3, TokenPadding::kLongest, 0); }), HasSubstr("-3"));
+  EXPECT_THAT(message_of<cxxrun::UsageError>([&] {
+                tokenize_batch(tokenizer, {&text, 1}, -3, TokenPadding::kLongest, 0);
+              }),
+              HasSubstr("-3"));
   EXPECT_EQ(tokenize_batch(tokenizer, {}, 8, TokenPadding::kLongest, 0).length, 0);
 }
 
-TEST(TokenBatch, FindsThePadTokenOfASmolVlm) { EXPECT_EQ(read_pad_id(Tokenizer(kData + "/tiny_smolvlm/tokenizer.json")), 2); }
+TEST(TokenBatch, FindsThePadTokenOfASmolVlm) {
+  EXPECT_EQ(read_pad_id(Tokenizer(kData + "/tiny_smolvlm/tokenizer.json")), 2);
+}
 
 TEST(TokenBatch, GivesTheTokensThatLeRobotGivesToSmolVla) {
   const Tokenizer tokenizer(kData + "/tiny_smolvlm/tokenizer.json");
@@ -117,14 +132,16 @@ TEST(TokenBatch, FindsThePadTokenBesideBesideTheTokenizer) {
   const TempDir folder;
   const Tokenizer tokenizer(write_tokenizer(folder, read_golden("smollm2.json")));
   EXPECT_THAT(message_of<cxxrun::DataError>([&] { read_pad_id(tokenizer); }), HasSubstr("names a \"pad_token\""));
-  cxxrun::write_file_atomically(folder.path() + "/special_tokens_map.json", R"({"pad_token": {"content": "<|im_end|>", "lstrip": false}})");
+  cxxrun::write_file_atomically(folder.path() + "/special_tokens_map.json",
+                                R"({"pad_token": {"content": "<|im_end|>", "lstrip": false}})");
   EXPECT_EQ(read_pad_id(tokenizer), 2);
   cxxrun::write_file_atomically(folder.path() + "/tokenizer_config.json", R"({"pad_token": null})");
   EXPECT_EQ(read_pad_id(tokenizer), 2);
   cxxrun::write_file_atomically(folder.path() + "/tokenizer_config.json", R"({"pad_token": "<|endoftext|>"})");
   EXPECT_EQ(read_pad_id(tokenizer), 0);
   cxxrun::write_file_atomically(folder.path() + "/tokenizer_config.json", R"({"pad_token": "<nothing>"})");
-  EXPECT_THAT(message_of<cxxrun::DataError>([&] { read_pad_id(tokenizer); }), HasSubstr("tokenizer_config.json: pad_token: the value \"<nothing>\""));
+  EXPECT_THAT(message_of<cxxrun::DataError>([&] { read_pad_id(tokenizer); }),
+              HasSubstr("tokenizer_config.json: pad_token: the value \"<nothing>\""));
 }
 
 }  // namespace
