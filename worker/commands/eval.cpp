@@ -143,6 +143,7 @@ void store_actions(const std::string& path, const data::Dataset& dataset, const 
   Batch batch = make_batch(*loader.next(), loader.layout(), device);
   TensorMap stored;
   for (const PolicyFeature& input : policy.features().inputs) {
+    if (!batch.has(input.key)) continue;  // the policy does not read it
     const auto& value = batch.at(input.key);
     const bool is_image = input.type == data::FeatureType::kVisual;
     stored[input.key] = is_image ? (value * 255).round().to(at::kByte).movedim(-3, -1).contiguous() : value.clone();

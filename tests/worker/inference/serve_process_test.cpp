@@ -39,16 +39,54 @@ std::string python_with_numpy() {
   return "";
 }
 
-// Row `row` of what eval stored, as a client would send it.
-Observation stored_observation(const TensorMap& stored, int64_t row) {
-  Observation observation;
+// Row `row` of what eval stored, as a client would send it: of policies that see several steps, the last one.
+Observation stored_observation(const TensorMap& stored, int64_t row, const std::string& task) {
+  Observation observation{.values = {}, .task = task};
   for (const auto& [key, values] : stored) {
-    if (key != "action") observation.values[key] = values[row].contiguous();
+    if (key == "action") continue;
+    const int64_t dimensions = values.scalar_type() == torch::kByte ? 3 : 1;
+    at::Tensor value = values[row];
+    if (value.dim() > dimensions) value = value[-1];
+    observation.values[key] = value.contiguous();
   }
   return observation;
 }
 
-TEST_F(Inference, ServeGivesTheActionsOfEval) {
+TEST_F(Inference, EveryPolicyServesTheActionsOfEval) {
+  const std::string dataset = "synthetic:frames=16,state=4,action=3,episodes=2,image=48x64";
+  const Words diffusion = {"--policy.horizon=8", "--policy.n_action_steps=4", "--policy.down_dims=[16, 32]", "--policy.n_groups=4",
+                           "--policy.num_inference_steps=3"};
+  const std::map<std::string, Words> small = {
+      {"act", {"--policy.chunk_size=4", "--policy.n_action_steps=4", "--policy.dim_model=32", "--policy.n_heads=2"}},
+      {"diffusion", diffusion},
+      {"diffusion_policy", diffusion},
+      {"smolvla", {"--policy.vlm_model_name=" PROJECT_DIR "/tests/data/tiny_smolvlm", "--policy.resize_imgs_with_padding=[64, 64]",
+                   "--policy.num_vlm_layers=2"}},
+  };
+  const std::string task = data::open_dataset({.root = dataset, .episodes = {}})->tasks().at(0);
+  for (const PolicyEntry& entry : policy_registry()) {
+    SCOPED_TRACE(entry.name);
+    const std::string trained = out(entry.name).string();
+    const auto options = small.find(entry.name);
+    run(0, Words{std::string("--policy.type=") + entry.name, "--dataset.root=" + dataset, "--device=cpu", "--training.steps=1",
+                 "--training.batch_size=2", "--output_dir=" + trained} + (options == small.end() ? Words() : options->second));
+    run(0, {"eval", trained, "--device=cpu", "--actions_frames=3", "--actions_file=" + out("actions").string()});
+    const TensorMap stored = load_safetensors(out("actions"));
+    const auto server = serve({"--checkpoint", trained, "--socket", socket().string()});
+    ASSERT_TRUE(server->waits_for("listening on")) << server->err();
+    TestClient client(socket());
+    for (int64_t row = 0; row < 3; ++row) {
+      const Reply reply = client.ask(request("predict", stored_observation(stored, row, task)));
+      ASSERT_EQ(reply.error(), "none");
+      const double scale = std::max(1.0, stored.at("action").abs().max().item<double>());
+      EXPECT_LE((reply.actions() - stored.at("action")[row]).abs().max().item<double>(), 1e-4 * scale) << row;
+    }
+    server->send(SIGTERM);
+    EXPECT_EQ(server->wait(), 0) << server->err();
+  }
+}
+
+TEST_F(Inference, TwoClientsGetTheSameActionsAndLatenciesAreReported) {
   const std::string trained = checkpoint();
   run(0, {"eval", trained, "--device=cpu", "--actions_file=" + out("actions").string()});
   const TensorMap stored = load_safetensors(out("actions"));
@@ -57,7 +95,7 @@ TEST_F(Inference, ServeGivesTheActionsOfEval) {
   TestClient first(socket()), second(socket());
   for (int64_t row = 0; row < 4; ++row) {
     for (TestClient* client : {&first, &second}) {
-      const Reply reply = client->ask(request("predict", stored_observation(stored, row)));
+      const Reply reply = client->ask(request("predict", stored_observation(stored, row, "")));
       ASSERT_EQ(reply.error(), "none");
       // One row at a time instead of a batch: another order of sums.
       EXPECT_LE((reply.actions() - stored.at("action")[row]).abs().max().item<double>(), 1e-5);
