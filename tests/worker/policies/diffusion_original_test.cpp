@@ -12,6 +12,7 @@
 namespace vla {
 namespace {
 
+constexpr double kNormTolerance = 1e-4;  // the reference adds up millions of squares in float32
 constexpr char kCamera[] = "observation.images.head_camera";
 
 struct OriginalGolden : testing::Test {
@@ -138,10 +139,10 @@ TEST_F(OriginalGolden, Activations) {
 
 TEST_F(OriginalGolden, LossAndEveryGradient) {
   const at::Tensor value = loss().loss;
-  EXPECT_LE(relative_error(value, golden("out/loss").view({})), kGoldenTolerance);
+  EXPECT_LE(relative_error(value, golden("out/loss")[0]), kGoldenTolerance);
   value.backward();
   EXPECT_EQ(expect_gradients(*policy, golden, nullptr, 2e-5), 208u + 136);  // the reference is 4e-6 off its value in float64
-  EXPECT_NEAR(grad_norm(), golden("out/grad_norm").item<double>(), kGoldenTolerance * golden("out/grad_norm").item<double>());
+  EXPECT_NEAR(grad_norm(), golden("out/grad_norm").item<double>(), kNormTolerance * golden("out/grad_norm").item<double>());
 }
 
 TEST_F(OriginalGolden, EveryGradientInDoublePrecision) {
@@ -209,7 +210,7 @@ TEST_F(OriginalGolden, Variants) {
     EXPECT_LE(relative_error(value, golden("variant/" + name + "/loss")[0]), kGoldenTolerance) << name;
     value.backward();
     const double expected = golden("variant/" + name + "/grad_norm").item<double>();
-    EXPECT_NEAR(grad_norm(), expected, kGoldenTolerance * expected) << name;
+    EXPECT_NEAR(grad_norm(), expected, kNormTolerance * expected) << name;
   }
 }
 

@@ -79,9 +79,9 @@ TEST_F(BadInput, ADryRunBuildsEverythingAndWritesNothing) {
 TEST_F(BadInput, ShippedConfigurationsBuild) {
   const std::map<std::string, Words> left_to_the_user = {
       {"multi_gpu_template.yaml", {"--policy.type=linear", "--dataset.root=synthetic:frames=64,state=4,action=4,episodes=8"}},
-      {"robot_dp_10.yaml", {"--dataset.root=synthetic:frames=64,state=10,action=10,image=240x320,episodes=8"}},
-      {"robot_dp_14.yaml", {"--dataset.root=synthetic:frames=64,state=14,action=14,image=240x320,episodes=8"}},
-      {"robot_dp_16.yaml", {"--dataset.root=synthetic:frames=64,state=16,action=16,image=240x320,episodes=8"}},
+      {"robot_dp_10.yaml", {"--dataset.root=synthetic:frames=256,state=10,action=10,image=240x320,episodes=8"}},
+      {"robot_dp_14.yaml", {"--dataset.root=synthetic:frames=256,state=14,action=14,image=240x320,episodes=8"}},
+      {"robot_dp_16.yaml", {"--dataset.root=synthetic:frames=256,state=16,action=16,image=240x320,episodes=8"}},
       {"smolvla.yaml", {"--policy.vlm_model_name=" PROJECT_DIR "/tests/data/tiny_smolvlm", "--policy.load_vlm_weights=false"}},
   };
   int configurations = 0;
