@@ -1,24 +1,10 @@
-// Weights that somebody else saved: a .safetensors file, a folder with model.safetensors, or one with shards and
-// model.safetensors.index.json as Hugging Face writes them. Pickled files (.pth, .bin, .ckpt) are never read, the error names
-// scripts/convert_checkpoint.py. Files are untrusted: shards must lie in the folder, JSON is bounded. Fails with Error.
+// A policy's weights from a file that somebody else saved (weights_file.hpp).
 #pragma once
 
-#include <filesystem>
-
-#include "worker/checkpoint/safetensors.hpp"
+#include "worker/checkpoint/weights_file.hpp"
 #include "worker/policies/policy.hpp"
 
 namespace vla {
-
-// The file that holds the weights, or the index of its shards, for a user's path: a file, a folder, or a folder of checkpoints.
-// UsageError when there is none.
-std::filesystem::path find_weights(const std::filesystem::path& path);
-
-TensorMap read_weights(const std::filesystem::path& path);
-
-// Stored names that differ from `own` ones by a prefix that all of them have or lack ("module._orig_mod.", "model.") are renamed,
-// with a line that says so naming `path`.
-TensorMap with_fitting_prefix(TensorMap stored, const TensorMap& own, const std::string& path);
 
 // Reads weights into the policy. Missing, unknown and mis-shaped tensors are one Error with their numbers and an example of each.
 void load_weights(const std::filesystem::path& path, Policy& policy);
