@@ -86,10 +86,29 @@ const std::set<std::string> kIgnoredKeys = {"type",
                                             "pretrained_revision",
                                             "pretrained_backbone_weights",
                                             "input_features",
-                                            "output_features"};
+                                            "output_features",
+                                            "rtc_config",
+                                            "compile_model",
+                                            "compile_mode"};
+
+// Options that LeRobot's configurations lack: it refuses files that have them. A resumed training finds them in its own.
+constexpr const char* kOwnKeys[] = {"loss_version", "vlm_dtype"};
 
 json step(const char* registry_name, json config) {
   return {{"registry_name", registry_name}, {"config", std::move(config)}};
+}
+
+// What happens to a task before the policy sees it.
+std::vector<json> text_steps(const PolicyOptions& options) {
+  const auto text = options.text_processor();
+  if (!text) return {};
+  return {step(text->new_line_step.c_str(), json::object()),
+          step("tokenizer_processor", {{"max_length", text->max_length},
+                                       {"task_key", "task"},
+                                       {"padding_side", "right"},
+                                       {"padding", text->padding},
+                                       {"truncation", true},
+                                       {"tokenizer_name", text->tokenizer}})};
 }
 
 // Adds a pipeline whose step number `index` normalizes with `stats`.
@@ -171,6 +190,7 @@ void add_pretrained_model(CheckpointFiles& files, const std::string& type, const
   cxxrun::OptionTable table;
   const_cast<PolicyOptions&>(policy.options()).describe(table);  // takes addresses to write to; here they are only read
   config.update(as_json(table));
+  for (const char* key : kOwnKeys) config.erase(key);
   config.update(extra_keys(type));
   files.texts[place + "config.json"] = config.dump(4);
   files.texts[place + "train_config.json"] = train_config;
@@ -190,11 +210,13 @@ void add_pretrained_model(CheckpointFiles& files, const std::string& type, const
     return step("device_processor", {{"device", where}, {"float_dtype", nullptr}});
   };
   const TensorMap state = stats_to_tensors(stats);
-  add_processor(files, place, "policy_preprocessor",
-                {step("rename_observations_processor", {{"rename_map", json::object()}}),
-                 step("to_batch_processor", json::object()), to_device(device),
-                 step("normalizer_processor", normalizer(all_features))},
-                3, state);
+  std::vector<json> steps = {step("rename_observations_processor", {{"rename_map", json::object()}}),
+                             step("to_batch_processor", json::object())};
+  std::ranges::move(text_steps(policy.options()), std::back_inserter(steps));
+  steps.push_back(to_device(device));
+  steps.push_back(step("normalizer_processor", normalizer(all_features)));
+  const size_t last = steps.size() - 1;
+  add_processor(files, place, "policy_preprocessor", std::move(steps), last, state);
   add_processor(files, place, "policy_postprocessor", {step("unnormalizer_processor", normalizer(outputs)), to_device("cpu")},
                 0, state);
 }
@@ -218,6 +240,7 @@ PretrainedConfig read_pretrained_config(const std::filesystem::path& pretrained_
 
   cxxrun::OptionTable table;
   result.options->describe(table);
+  if (cxxrun::OptionRow* row = table.find("weights_follow")) *std::get<bool*>(row->value) = true;
   std::vector<std::string> unknown;
   apply(table, config, "", path, unknown);
   if (!unknown.empty())

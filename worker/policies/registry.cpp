@@ -1,6 +1,7 @@
 #include "worker/policies/act/act_policy.hpp"
 #include "worker/policies/diffusion/diffusion_policy.hpp"
 #include "worker/policies/linear/linear_policy.hpp"
+#include "worker/policies/smolvla/smolvla_policy.hpp"
 
 namespace vla {
 namespace {
@@ -25,6 +26,8 @@ const std::vector<PolicyEntry>& policy_registry() {
        &make<DiffusionPolicy, OriginalDiffusionOptions>},
       {"linear", "linear map of the robot's state to a chunk of actions, for tests", &make_options<LinearOptions>,
        &make<LinearPolicy, LinearOptions>},
+      {"smolvla", "SmolVLA: a small vision-language model with an action expert, reads tasks", &make_options<SmolVlaOptions>,
+       &make<SmolVlaPolicy, SmolVlaOptions>},
   };
   return kPolicies;
 }

@@ -9,8 +9,11 @@ const std::map<std::string, double> kSmall = {{"chunk_size", 6}, {"n_action_step
                                               {"dim_feedforward", 48}, {"n_encoder_layers", 2}, {"n_vae_encoder_layers", 1},
                                               {"latent_dim", 4}, {"n_obs_steps", 2}, {"horizon", 8}, {"n_groups", 4},
                                               {"diffusion_step_embed_dim", 16}, {"spatial_softmax_num_keypoints", 4},
-                                              {"num_inference_steps", 5}};
-const std::vector<int64_t> kSmallUnet = {16, 32};
+                                              {"num_inference_steps", 5}, {"max_state_dim", 8}, {"max_action_dim", 8},
+                                              {"num_vlm_layers", 4}, {"num_steps", 3}};
+const std::map<std::string, std::string> kSmallParts = {{"vlm_model_name", TEST_DATA_DIR "/goldens/smolvla/vlm"}};
+const std::map<std::string, std::vector<int64_t>> kSmallSizes = {{"down_dims", {16, 32}}, {"resize_imgs_with_padding", {64, 64}}};
+constexpr int64_t kVocabulary = 256;  // of the vision-language model of kSmallParts
 
 }  // namespace
 
@@ -29,8 +32,9 @@ std::unique_ptr<PolicyOptions> test_options(const PolicyEntry& entry, const std:
   cxxrun::OptionTable table;
   options->describe(table);
   for (auto& row : table.rows()) {
-    if (row.name == "down_dims") *std::get<std::vector<int64_t>*>(row.value) = kSmallUnet;
-    if (row.name == "n_obs_steps" && row.maximum == 1) continue;  // ACT sees one
+    if (row.name == "n_obs_steps" && row.maximum == 1) continue;  // ACT and SmolVLA see one
+    if (auto* text = std::get_if<std::string*>(&row.value); text && kSmallParts.contains(row.name)) **text = kSmallParts.at(row.name);
+    if (auto* sizes = std::get_if<std::vector<int64_t>*>(&row.value); sizes && kSmallSizes.contains(row.name)) **sizes = kSmallSizes.at(row.name);
     const auto* chosen = values.contains(row.name) ? &values : kSmall.contains(row.name) ? &kSmall : nullptr;
     if (chosen == nullptr) continue;
     const double value = chosen->at(row.name);
@@ -65,6 +69,9 @@ Batch random_batch(const data::SampleRequest& request, const PolicyFeatures& fea
   const int64_t chunk = batch.at("action").size(1);
   const at::Tensor last = chunk - torch::arange(rows).unsqueeze(1);
   batch.fields["action_is_pad"] = torch::arange(chunk).unsqueeze(0) >= last.clamp_min(1);
+  // Tasks of five to seven tokens, for policies that read them.
+  batch.fields["observation.language.tokens"] = torch::randint(3, kVocabulary, {rows, 7}, at::kLong);
+  batch.fields["observation.language.attention_mask"] = torch::arange(7).unsqueeze(0) < 5 + torch::arange(rows).unsqueeze(1) % 3;
   batch.weight = torch::ones({rows});
   batch.position = torch::arange(rows);
   batch.step = 3;

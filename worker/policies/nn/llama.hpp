@@ -1,0 +1,69 @@
+// The blocks of Llama's decoder (transformers, modeling_llama.py) under its parameter names, cut where models of robot actions need it:
+// a layer's keys and values are computed apart from its attention, so that another stream of tokens can attend to them and sampling
+// keeps them. Parameters may be of another dtype than the residual stream; attention is float32 inside.
+#pragma once
+
+#include <vector>
+
+#include <torch/nn/module.h>
+#include <torch/nn/modules/linear.h>
+
+#include "worker/policies/nn/rotary.hpp"
+
+namespace vla {
+
+struct LlamaOptions {
+  int64_t width = 4096;
+  int64_t mlp_width = 11008;
+  int64_t heads = 32;
+  int64_t kv_heads = 32;
+  int64_t head_dim = 128;
+  double norm_eps = 1e-6;
+
+  int64_t kv_width() const { return kv_heads * head_dim; }
+};
+
+struct KeyValue {
+  at::Tensor key, value;  // [B, L, kv_heads, head_dim]; keys are rotated
+};
+
+class RmsNorm : public torch::nn::Module {
+ public:
+  RmsNorm(int64_t width, double eps);
+  at::Tensor forward(const at::Tensor& x);  // [..., width]
+
+ private:
+  double eps_;
+  at::Tensor weight_;
+};
+
+// query [B, L, heads, head_dim], which share the kv_heads in groups; mask bool [B, L, S]: who sees whom. A query that sees nothing gets the
+// mean of all values. -> [B, L, heads * head_dim] in the values' dtype.
+at::Tensor grouped_attention(const at::Tensor& query, const KeyValue& memory, const at::Tensor& mask);
+
+class LlamaLayer : public torch::nn::Module {
+ public:
+  // `memory_width` > 0: keys and values are linear functions of another model's, flattened to this width. Those two are plain
+  // torch.nn.Linear, all other matrices are drawn from N(0, 0.02).
+  explicit LlamaLayer(const LlamaOptions& options, int64_t memory_width = 0);
+
+  at::Tensor normalize(const at::Tensor& x);  // for the following three, in the parameters' dtype
+  KeyValue key_value(const at::Tensor& normalized, const RotaryTable& rotary);
+  KeyValue key_value_of(const KeyValue& memory);  // of a layer with memory_width
+  at::Tensor query(const at::Tensor& normalized, const RotaryTable& rotary);
+  // Attention's projection and the MLP on the residual stream x [B, L, width]. The result has the parameters' dtype.
+  at::Tensor finish(const at::Tensor& x, const at::Tensor& attention);
+
+ private:
+  int64_t head_dim_;
+  torch::nn::Linear q_proj_{nullptr}, k_proj_{nullptr}, v_proj_{nullptr}, o_proj_{nullptr};
+  torch::nn::Linear gate_proj_{nullptr}, up_proj_{nullptr}, down_proj_{nullptr};
+  std::shared_ptr<RmsNorm> input_layernorm_, post_attention_layernorm_;
+};
+
+torch::nn::Linear linear_without_bias(int64_t in, int64_t out);
+
+// transformers' initial weights of matrices: N(0, 0.02); biases are 0.
+void init_as_transformers(torch::nn::Module& module);
+
+}  // namespace vla

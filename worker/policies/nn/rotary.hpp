@@ -1,0 +1,18 @@
+// Rotary position embedding (Su et al., "RoFormer", 2021) as Llama and Gemma apply it: the first half of a head is rotated against the
+// second. Computed in float32 (float64 for float64), given back in the input's dtype.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+namespace vla {
+
+struct RotaryTable {
+  at::Tensor cos, sin;  // float32 [B, L, 1, head_dim / 2]
+};
+
+// positions int64 [B, L]
+RotaryTable rotary_table(const at::Tensor& positions, int64_t head_dim, double base);
+
+at::Tensor rotate(const at::Tensor& x, const RotaryTable& table);  // [B, L, heads, head_dim] -> the same
+
+}  // namespace vla

@@ -1,0 +1,93 @@
+#include "worker/policies/smolvla/smolvla_model.hpp"
+
+#include <cmath>
+#include <numbers>
+
+#include <torch/torch.h>
+
+namespace vla {
+
+SmolVlaModel::SmolVlaModel(const SmolVlaOptions& options, const SmolVlmConfig& config, const at::Tensor& frame) : options_(options), frame_(frame) {
+  vlm_with_expert_ = register_module("vlm_with_expert", std::make_shared<VlmWithExpert>(options, config));
+  const int64_t width = vlm_with_expert_->expert_width();
+  state_proj_ = register_module("state_proj", torch::nn::Linear(options.max_state_dim, config.text.width));
+  action_in_proj_ = register_module("action_in_proj", torch::nn::Linear(options.max_action_dim, width));
+  action_out_proj_ = register_module("action_out_proj", torch::nn::Linear(width, options.max_action_dim));
+  action_time_mlp_in_ = register_module("action_time_mlp_in", torch::nn::Linear(2 * width, width));
+  action_time_mlp_out_ = register_module("action_time_mlp_out", torch::nn::Linear(width, width));
+  for (auto& parameter : state_proj_->parameters()) parameter.set_requires_grad(options.train_state_proj);
+  const at::Tensor fraction = at::linspace(0, 1, width / 2, at::kDouble);
+  frequencies_ = 1.0 / (options.min_period * at::pow(options.max_period / options.min_period, fraction)) * (2 * std::numbers::pi);
+}
+
+at::Tensor SmolVlaModel::embed_cameras(const SmolVlaObservation& observation) {
+  const int64_t rows = observation.state.size(0), cameras = observation.image_valid.size(1), seen = observation.images.size(0) / rows;
+  at::Tensor images = vlm_with_expert_->embed_images(observation.images);
+  // The root is one of the embeddings' dtype here, but a number of full precision for the task: in bfloat16 that is 31 and 30.98.
+  images = images * at::full({}, std::sqrt(static_cast<double>(images.size(2))), images.options().requires_grad(false));
+  // Tokens of empty cameras are masked wherever they would be read.
+  images = at::constant_pad_nd(images.unflatten(0, {seen, rows}), {0, 0, 0, 0, 0, 0, 0, cameras - seen}).transpose(0, 1);
+  if (!frame_.defined()) return images;
+  if (frame_.device() != images.device()) frame_ = frame_.to(images.device());
+  const at::Tensor frame = vlm_with_expert_->embed_tokens(frame_).expand({rows, cameras, 2, images.size(3)});
+  return at::cat({frame, images, frame.slice(2, 0, 1)}, 2);
+}
+
+SmolVlaPrefix SmolVlaModel::embed_prefix(const SmolVlaObservation& observation) {
+  const int64_t rows = observation.state.size(0);
+  const at::Tensor images = embed_cameras(observation);
+  const at::Tensor language = vlm_with_expert_->embed_tokens(observation.tokens) * std::sqrt(static_cast<double>(images.size(3)));
+  const at::Tensor state = state_proj_(observation.state.to(state_proj_->weight.scalar_type())).unsqueeze(1);
+
+  const auto bools = observation.token_valid.options();
+  at::Tensor image_valid = observation.image_valid.unsqueeze(2).expand({-1, -1, images.size(2)});
+  if (frame_.defined()) {  // the frames of masked images count
+    const at::Tensor frame = at::ones({rows, images.size(1), 2}, bools);
+    image_valid = at::cat({frame, image_valid.slice(2, 3), frame.slice(2, 0, 1)}, 2);
+  }
+  const int64_t before_state = images.size(1) * images.size(2) + language.size(1);
+  const int64_t padding = std::max<int64_t>(0, options_.prefix_length - before_state - 1);
+  const at::Tensor valid = at::cat({image_valid.flatten(1), observation.token_valid, at::ones({rows, 1}, bools), at::zeros({rows, padding}, bools)}, 1);
+  const at::Tensor embeddings = at::constant_pad_nd(at::cat({images.flatten(1, 2), language, state}, 1), {0, 0, 0, padding});
+  const auto blocks = bools.dtype(at::kLong);
+  return {embeddings, valid, at::cat({at::zeros({before_state}, blocks), at::ones({1 + padding}, blocks)})};
+}
+
+SmolVlaMemory SmolVlaModel::encode(const SmolVlaPrefix& prefix) {
+  const at::Tensor sees = (prefix.block.unsqueeze(0) <= prefix.block.unsqueeze(1)).unsqueeze(0);  // [1, P, P]
+  const at::Tensor mask = sees & prefix.valid.unsqueeze(1) & prefix.valid.unsqueeze(2);
+  return {vlm_with_expert_->encode(prefix.embeddings, prefix.valid.cumsum(1) - 1, mask), prefix.valid};
+}
+
+at::Tensor SmolVlaModel::embed_suffix(const at::Tensor& actions, const at::Tensor& time) {
+  const at::Tensor embedded = action_in_proj_(actions.to(dtype()));
+  if (frequencies_.device() != actions.device()) frequencies_ = frequencies_.to(actions.device());
+  const at::Tensor angles = frequencies_.unsqueeze(0) * time.unsqueeze(1);  // float64 whatever the time is
+  const at::Tensor encoded = at::cat({angles.sin(), angles.cos()}, 1).to(embedded.scalar_type()).unsqueeze(1).expand_as(embedded);
+  return action_time_mlp_out_(at::silu(action_time_mlp_in_(at::cat({embedded, encoded}, 2))));
+}
+
+at::Tensor SmolVlaModel::velocity(const SmolVlaMemory& memory, const at::Tensor& actions, const at::Tensor& time) {
+  const int64_t rows = actions.size(0), length = actions.size(1), prefix_length = memory.valid.size(1);
+  const at::Tensor steps = at::arange(length, memory.valid.options().dtype(at::kLong));
+  const at::Tensor causal = (steps.unsqueeze(0) <= steps.unsqueeze(1)).unsqueeze(0);  // actions see those before them
+  const at::Tensor mask = at::cat({memory.valid.unsqueeze(1).expand({rows, length, prefix_length}), causal.expand({rows, length, length})}, 2);
+  const at::Tensor positions = memory.valid.sum(1, /*keepdim=*/true) + steps;
+  const at::Tensor out = vlm_with_expert_->decode(embed_suffix(actions, time), memory.layers, positions, mask);
+  return action_out_proj_(out.to(dtype()));
+}
+
+at::Tensor SmolVlaModel::sample(const SmolVlaObservation& observation, const at::Tensor& noise) {
+  const auto encode_observation = [&] { return encode(embed_prefix(observation)); };
+  SmolVlaMemory memory = encode_observation();
+  const double step_size = -1.0 / static_cast<double>(options_.num_steps);
+  at::Tensor actions = noise;
+  for (int64_t step = 0; step < options_.num_steps; ++step) {
+    if (step > 0 && !options_.use_cache) memory = encode_observation();
+    const at::Tensor time = at::full({1}, 1.0 + static_cast<double>(step) * step_size, noise.options().dtype(at::kFloat));
+    actions = actions + velocity(memory, actions, time) * step_size;
+  }
+  return actions;
+}
+
+}  // namespace vla

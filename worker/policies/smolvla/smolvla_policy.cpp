@@ -1,0 +1,143 @@
+#include "worker/policies/smolvla/smolvla_policy.hpp"
+
+#include <torch/torch.h>
+
+#include "common/error.hpp"
+#include "worker/image_ops.hpp"
+#include "worker/policies/nn/precision.hpp"
+#include "worker/policies/smolvla/pretrained_vlm.hpp"
+
+namespace vla {
+namespace {
+
+constexpr char kTokens[] = "observation.language.tokens", kTokenMask[] = "observation.language.attention_mask";
+
+void require_image_size(const SmolVlaOptions& options, const SmolVlmConfig& config) {
+  const std::vector<int64_t>& size = options.resize_imgs_with_padding;
+  if (size[0] == size[1] && size[0] % config.token_pixels() == 0) return;
+  throw cxxrun::UsageError("policy.resize_imgs_with_padding = [{}, {}] does not fit {}: both must be the same multiple of {}", size[0], size[1],
+                           options.vlm_model_name, config.token_pixels());
+}
+
+at::Tensor last_step(const at::Tensor& x, int64_t dims) { return x.dim() > dims ? x.select(1, -1) : x; }
+
+at::Tensor pad_to(const at::Tensor& x, int64_t size) { return at::constant_pad_nd(x, {0, size - x.size(-1)}); }
+
+}  // namespace
+
+SmolVlaPolicy::SmolVlaPolicy(const SmolVlaOptions& options, const PolicyFeatures& features) : options_(options), features_(features) {
+  options_.validate(features_);
+  const SmolVlmConfig config = pretrained_sizes(options_.vlm_model_name);
+  require_image_size(options_, config);
+  action_dim_ = std::ranges::find(features_.outputs, "action", &PolicyFeature::key)->shape[0];
+  vocab_size_ = config.vocab_size;
+  at::Tensor frame;
+  if (options_.add_image_special_tokens) {
+    frame = image_frame_tokens(options_.vlm_model_name);
+    require_in_vocabulary(frame, vocab_size_, options_.vlm_model_name);
+  }
+  model_ = register_module("model", std::make_shared<SmolVlaModel>(options_, config, frame));
+  if (options_.load_vlm_weights && !options_.weights_follow) model_->transformers().load_vlm(pretrained_folder(options_.vlm_model_name));
+  apply_layout();
+}
+
+void SmolVlaPolicy::apply_layout() {
+  for (at::Tensor& parameter : model_->transformers().bfloat16_parameters()) parameter.set_data(parameter.to(at::kBFloat16));
+}
+
+void SmolVlaPolicy::to(torch::Device device, torch::Dtype dtype, bool non_blocking) {
+  Module::to(device, dtype, non_blocking);
+  if (dtype == at::kFloat) apply_layout();
+}
+
+void SmolVlaPolicy::to(torch::Dtype dtype, bool non_blocking) {
+  Module::to(dtype, non_blocking);
+  if (dtype == at::kFloat) apply_layout();
+}
+
+std::vector<ParameterGroup> SmolVlaPolicy::parameter_groups() {
+  ParameterGroup group{.name = "model", .lr = 0, .parameters = {}};
+  for (const auto& entry : named_parameters()) {
+    if (entry.value().requires_grad()) group.parameters.emplace_back(entry.key(), entry.value());
+  }
+  return {group};
+}
+
+void SmolVlaPolicy::set_tasks(const std::vector<std::string>& texts) {
+  if (!tokenizer_ && !texts.empty()) tokenizer_ = std::make_unique<TaskTokenizer>(*options_.text_processor());
+  tasks_ = texts.empty() ? TaskTokens{} : tokenizer_->tokenize(texts);
+  if (tasks_.tokens.defined()) require_in_vocabulary(tasks_.tokens, vocab_size_, options_.vlm_model_name);
+}
+
+SmolVlaObservation SmolVlaPolicy::observe(const Batch& batch) {
+  SmolVlaObservation observation;
+  const at::Tensor& state = batch.at("observation.state");
+  observation.state = pad_to(last_step(state, 2), options_.max_state_dim);
+
+  std::vector<at::Tensor> images, valid;
+  const at::Tensor all = at::ones({batch.rows()}, state.options().dtype(at::kBool));
+  for (const PolicyFeature& input : features_.inputs) {
+    if (input.type != data::FeatureType::kVisual || !batch.has(input.key)) continue;
+    const at::Tensor image = last_step(batch.at(input.key), 4);
+    images.push_back(resize_with_pad(image, options_.resize_imgs_with_padding[1], options_.resize_imgs_with_padding[0], PadPlace::kLeftTop));
+    const std::string mask = input.key + "_padding_mask";
+    valid.push_back(batch.has(mask) ? batch.at(mask).to(at::kBool) : all);
+  }
+  if (images.empty()) throw cxxrun::Error("a batch for policy smolvla has no image: at least one camera is needed");
+  observation.images = at::cat(images) * 2.0 - 1.0;
+  for (int64_t i = 0; i < options_.empty_cameras; ++i) valid.push_back(at::zeros_like(all));
+  observation.image_valid = at::stack(valid, 1);
+
+  if (batch.has(kTokens)) {
+    observation.tokens = batch.at(kTokens);
+    observation.token_valid = batch.at(kTokenMask).to(at::kBool);
+  } else if (tasks_.tokens.defined()) {
+    const at::Tensor& task = batch.at("task_index");
+    if (tasks_.tokens.device() != task.device()) tasks_ = {tasks_.tokens.to(task.device()), tasks_.valid.to(task.device())};
+    observation.tokens = tasks_.tokens.index_select(0, task);
+    observation.token_valid = tasks_.valid.index_select(0, task);
+  } else {
+    throw cxxrun::DataError("policy smolvla reads tasks, but the dataset has none: give its episodes a task each");
+  }
+  return observation;
+}
+
+torch::Tensor SmolVlaPolicy::loss_counts(const Batch& batch) const {
+  return at::stack({valid_actions(batch).sum(at::kDouble) * static_cast<double>(action_dim_), batch.weight.sum(at::kDouble)});
+}
+
+PolicyLoss SmolVlaPolicy::compute_loss(const Batch& batch, const torch::Tensor& counts, const StepRandom& random) {
+  static const uint32_t kNoise = random_stream("flow_noise"), kTime = random_stream("flow_time");
+  const at::Tensor actions = pad_to(at_least_float(batch.at("action")), options_.max_action_dim);
+  const at::ScalarType dtype = actions.scalar_type();
+  const at::Tensor noise = random.normal(kNoise, {options_.chunk_size, options_.max_action_dim}, dtype);
+  const at::Tensor time = (random.uniform(kTime, {1}, at::kDouble).pow(1 / 1.5) * 0.999 + 0.001).to(dtype).squeeze(1);
+  const at::Tensor share = time.view({-1, 1, 1});
+  const at::Tensor between = share * noise + (1 - share) * actions;
+  const at::Tensor velocity = model_->velocity(model_->encode(model_->embed_prefix(observe(batch))), between, time);
+  const at::Tensor error = (noise - actions - at_least_float(velocity)).square();  // [B, chunk, max_action_dim]
+
+  const at::Tensor denominators = counts.clamp_min(1).to(dtype);
+  const double per_row = static_cast<double>(options_.chunk_size * action_dim_);
+  const at::Tensor own = error.slice(2, 0, action_dim_), weight = batch.weight.to(dtype).view({-1, 1, 1});
+  const at::Tensor valid = (own * valid_actions(batch).unsqueeze(-1)).sum();
+  const at::Tensor over_all = valid / (denominators[1] * per_row);
+  const auto mean_over_rows = [&](const at::Tensor& x) {
+    return (x * weight).sum() / (denominators[1] * static_cast<double>(x.size(1) * x.size(2)));
+  };
+  at::Tensor loss = valid / denominators[0];
+  if (options_.loss_version == "0.5.1") loss = over_all;
+  if (options_.loss_version == "0.5.0") loss = mean_over_rows(error);
+  return {loss, {{"losses_after_forward", mean_over_rows(own.detach())}, {"losses_after_in_ep_bound", over_all.detach()},
+                 {"losses_after_rm_padding", over_all.detach()}}};
+}
+
+torch::Tensor SmolVlaPolicy::sample_chunk(const Batch& batch, const StepRandom& random) {
+  static const uint32_t kNoise = random_stream("sample_noise");
+  const torch::NoGradGuard no_grad;
+  const at::ScalarType dtype = model_->dtype() == at::kDouble ? at::kDouble : at::kFloat;
+  const at::Tensor noise = random.normal(kNoise, {options_.chunk_size, options_.max_action_dim}, dtype);
+  return model_->sample(observe(batch), noise).slice(2, 0, action_dim_);
+}
+
+}  // namespace vla
