@@ -58,6 +58,25 @@ TEST(Normalizer, MinMaxMapsToMinusOneAndOneAndAConstantFeatureToMinusOne) {
   EXPECT_LE(relative_error(normalizer.unnormalize(batch.at("action")), actions), 1e-9);
 }
 
+// diffusion_policy: of [-1, 3] half the distance from 1; a constant only moves to 0.
+TEST(Normalizer, LimitsMoveAConstantFeatureToZeroAndLimitsXyzLeaveAllButThreeAlone) {
+  PolicyFeatures features = test_features();
+  features.outputs[0].shape = {4};
+  data::DatasetStats stats;
+  stats["action"] = {{"min", {{4}, {-1, 0, 2, 10}}}, {"max", {{4}, {3, 0, 2.00005, 20}}}};
+  const at::Tensor actions = torch::tensor({{3.0, 0.0, 2.0, 20.0}, {0.0, 0.5, 2.5, 12.5}}, at::kDouble);
+  for (const auto mode : {NormalizationMode::kLimits, NormalizationMode::kLimitsXyz}) {
+    const Normalizer normalizer({{FeatureType::kAction, mode}}, features, stats, at::kCPU, at::kDouble);
+    Batch batch;
+    batch.fields["action"] = actions.clone();
+    normalizer.normalize(batch);
+    const bool all = mode == NormalizationMode::kLimits;
+    const at::Tensor expected = torch::tensor({{1.0, 0.0, 0.0, all ? 1.0 : 20.0}, {-0.5, 0.5, 0.5, all ? -0.5 : 12.5}}, at::kDouble);
+    EXPECT_LE(relative_error(batch.at("action"), expected), 1e-12);
+    EXPECT_LE(relative_error(normalizer.unnormalize(batch.at("action")), actions), 1e-12);
+  }
+}
+
 TEST(Normalizer, LeavesIdentityAndUnknownFeaturesAlone) {
   const Normalizer normalizer({{FeatureType::kState, NormalizationMode::kIdentity}}, test_features(), {}, at::kCPU);
   Batch batch;
