@@ -39,7 +39,8 @@ std::shared_ptr<Policy> make_policy(const TrainingJob& job, const PolicyFeatures
 
 TrainingData open_data(const TrainingJob& job, int64_t local_ranks) {
   const TrainConfig& config = job.config;
-  TrainingData data = open_training_data(config.dataset, config.policy.rename_map, config.data.on_error == "skip");
+  TrainingData data =
+      open_training_data(config.dataset, config.policy.rename_map, config.data.on_error == "skip", job.policy.drop_n_last_frames());
   std::vector<std::string> roots;
   for (const DatasetPart& part : dataset_parts(config.dataset)) roots.push_back(part.path);
   uint64_t memory = data::frame_memory(config.data, local_ranks);
