@@ -25,11 +25,12 @@ ROOT = Path(__file__).resolve().parents[2]
 TOLERANCE, STEP_TOLERANCE = 1e-5, 1e-3
 ROWS, STATE, ACTION = 2, 6, 5
 
+# With batch norm over a few rows LeRobot's own float32 gradients are 3 % off its float64 ones: group norm instead.
 REDUCED = {
     "act": dict(chunk_size=12, n_action_steps=12, dim_model=64, n_heads=4, dim_feedforward=96, n_encoder_layers=2, latent_dim=8,
                 n_vae_encoder_layers=1, dropout=0.0),
     "diffusion": dict(horizon=16, n_action_steps=8, down_dims=(32, 64), kernel_size=3, diffusion_step_embed_dim=32,
-                      spatial_softmax_num_keypoints=8, num_inference_steps=10),
+                      spatial_softmax_num_keypoints=8, num_inference_steps=10, use_group_norm=True),
     "smolvla": dict(chunk_size=12, n_action_steps=12, resize_imgs_with_padding=(64, 64), num_vlm_layers=4, num_steps=5),
 }
 FULL = {"act": dict(dropout=0.0), "diffusion": dict(num_inference_steps=4), "smolvla": {}}
@@ -138,17 +139,14 @@ def compare(case: Case, probe: str, size: str, folder: Path) -> dict[str, float]
     gradients = {name: parameter.grad.clone() for name, parameter in policy.named_parameters() if parameter.grad is not None}
     if gradients.keys() != {name[5:] for name in ours if name.startswith("grad/")}:
         sys.exit(f"{case.name}: other parameters have gradients: {gradients.keys() ^ {n[5:] for n in ours if n.startswith('grad/')}}")
-    largest = max(float(gradient.abs().max()) for gradient in gradients.values())
-    # Gradients that are zero but for rounding: softmax ignores a bias of its keys, ACT's first query is zero.
-    sound = {name for name, gradient in gradients.items() if float(gradient.abs().max()) > 1e-6 * largest}
-    errors["gradient"] = max(relative(ours[f"grad/{name}"], gradients[name]) for name in sound)
+    errors["gradient"] = max(relative(ours[f"grad/{name}"], gradients[name]) for name in gradients)
     before = {name: parameter.detach().clone() for name, parameter in policy.named_parameters()}
     optimizer = preset.build(policy.get_optim_params())
     torch.nn.utils.clip_grad_norm_(policy.parameters(), preset.grad_clip_norm)
     optimizer.step()
     after = dict(policy.named_parameters())
     errors["step"] = 0.0
-    for name in sound:
+    for name in gradients:
         moved = gradients[name].abs() > 1e-5 * gradients[name].abs().max()
         update, difference = (after[name].detach() - before[name])[moved], (ours[f"after/{name}"] - after[name].detach())[moved]
         errors["step"] = max(errors["step"], float(difference.norm() / update.norm()))
