@@ -28,7 +28,7 @@ SEED, BATCH = 1000, 8
 # LeRobot's options of each policy; vla_worker takes them from the checkpoint both start from.
 OPTIONS = {
     "act": dict(chunk_size=16, n_action_steps=16, dim_model=64, n_heads=4, dim_feedforward=128, n_encoder_layers=2, latent_dim=8,
-                n_vae_encoder_layers=1, dropout=0.0, pretrained_backbone_weights=None, optimizer_lr=1e-4, optimizer_lr_backbone=1e-5),
+                n_vae_encoder_layers=1, dropout=0.0, pretrained_backbone_weights=None),
     "diffusion": dict(horizon=16, n_action_steps=8, n_obs_steps=2, down_dims=(32, 64), kernel_size=3, diffusion_step_embed_dim=32,
                       spatial_softmax_num_keypoints=16, crop_shape=None, pretrained_backbone_weights=None, use_group_norm=True,
                       optimizer_lr=1e-4, scheduler_warmup_steps=20),

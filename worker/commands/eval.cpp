@@ -1,4 +1,6 @@
+#include <algorithm>
 #include <cstdio>
+#include <cstring>
 #include <filesystem>
 
 #include <torch/torch.h>
@@ -131,6 +133,19 @@ void write_json(const std::string& place, const LoadedPolicy& loaded, const std:
   }
 }
 
+// uint8 [B, length]: each row's text in UTF-8, zeros at the end.
+at::Tensor texts_of(const std::vector<std::string>& tasks, const at::Tensor& task_index) {
+  const at::Tensor index = task_index.to(at::kCPU);
+  size_t longest = 1;
+  for (const std::string& task : tasks) longest = std::max(longest, task.size());
+  at::Tensor texts = torch::zeros({index.numel(), static_cast<int64_t>(longest)}, torch::kByte);
+  for (int64_t row = 0; row < index.numel(); ++row) {
+    const std::string& task = tasks.at(static_cast<size_t>(index[row].item<int64_t>()));
+    std::memcpy(texts[row].data_ptr(), task.data(), task.size());
+  }
+  return texts;
+}
+
 // Observations as the dataset gives them (images uint8 [B, H, W, 3]) and actions in its units: what another program needs to check ours.
 void store_actions(const std::string& path, const data::Dataset& dataset, const LoadedPolicy& loaded, int64_t frames, at::Device device) {
   Policy& policy = *loaded.policy;
@@ -148,6 +163,7 @@ void store_actions(const std::string& path, const data::Dataset& dataset, const 
     const bool is_image = input.type == data::FeatureType::kVisual;
     stored[input.key] = is_image ? (value * 255).round().to(at::kByte).movedim(-3, -1).contiguous() : value.clone();
   }
+  if (policy.options().text_processor()) stored["task"] = texts_of(dataset.tasks(), batch.at("task_index"));
   loaded.normalizer.normalize(batch);
   convert_features(batch, input_dtype(policy));
   stored["action"] = loaded.normalizer.unnormalize(policy.predict_chunk(batch).to(at::kFloat));

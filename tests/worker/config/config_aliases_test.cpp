@@ -62,7 +62,9 @@ TEST(ConfigAliases, EverySpellingSetsItsOption) {
       {{"--max_grad_norm=1"}, "optimizer.grad_clip_norm", "1.0"},
       {{"training.grad_clip_norm=1"}, "optimizer.grad_clip_norm", "1.0"},
       {{"--lr_scheduler=linear"}, "scheduler.type", "linear"},
+      {{"training.lr_scheduler=linear"}, "scheduler.type", "linear"},
       {{"--lr_warmup_steps=5"}, "scheduler.warmup_steps", "5"},
+      {{"training.lr_warmup_steps=5"}, "scheduler.warmup_steps", "5"},
       {{"--lr_num_cycles=3"}, "scheduler.num_cycles", "3"},
       {{"--lr_power=2"}, "scheduler.power", "2.0"},
       {{"--scheduler.num_warmup_steps=5"}, "scheduler.warmup_steps", "5"},
@@ -127,6 +129,15 @@ TEST(ConfigAliases, EverySpellingSetsItsOption) {
       {{"--tolerance_s=0.5"}, "dataset.tolerance_s", "0.5"},
       {{"--dataset_root=/d"}, "dataset.root", "/d"},
       {{"task.dataset.zarr_path=/d/a.zarr"}, "dataset.root", "/d/a.zarr"},
+      {{"horizon=8"}, "policy.horizon", "8"},
+      {{"n_obs_steps=3"}, "policy.n_obs_steps", "3"},
+      {{"n_action_steps=6"}, "policy.n_action_steps", "6"},
+      {{"policy.noise_scheduler.num_train_timesteps=50"}, "policy.num_train_timesteps", "50"},
+      {{"policy.noise_scheduler.beta_start=0.5"}, "policy.beta_start", "0.5"},
+      {{"policy.noise_scheduler.beta_end=0.5"}, "policy.beta_end", "0.5"},
+      {{"policy.noise_scheduler.beta_schedule=squaredcos_cap_v2"}, "policy.beta_schedule", "squaredcos_cap_v2"},
+      {{"policy.noise_scheduler.clip_sample=false"}, "policy.clip_sample", "false"},
+      {{"policy.noise_scheduler.prediction_type=sample"}, "policy.prediction_type", "sample"},
       {{"--policy_path=/p"}, "policy.path", "/p"},
       {{"--resume"}, "resume", "\"true\""},
       {{"--resume=True"}, "resume", "\"true\""},
@@ -172,9 +183,8 @@ TEST(ConfigAliases, EverySpellingSetsItsOption) {
 }
 
 TEST(ConfigAliases, EveryRowNamesAnOptionAndEveryNameIsNew) {
-  TrainConfig config;
-  cxxrun::OptionTable table;
-  config.describe(table);
+  const auto loaded = load(std::vector<std::string>{});
+  cxxrun::OptionTable& table = loaded->table;
   std::set<std::string> names;
   for (const ConfigAlias& alias : config_aliases()) {
     EXPECT_TRUE(!alias.canonical || is_half_of_precision(alias) || table.find(alias.canonical)) << alias.canonical;

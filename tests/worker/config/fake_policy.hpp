@@ -15,11 +15,25 @@ struct FakePolicy {
   int64_t chunk_size = 100;
   double optimizer_lr = 1e-5;
   int64_t scheduler_warmup_steps = 0;  // 0: no preset
+  // What other programs' spellings name.
+  int64_t horizon = 16, n_obs_steps = 2, n_action_steps = 8, num_train_timesteps = 100;
+  double beta_start = 1e-4, beta_end = 0.02;
+  std::string beta_schedule = "linear", prediction_type = "epsilon";
+  bool clip_sample = true;
 
   void describe(cxxrun::OptionTable& table) {
     table.add("chunk_size", chunk_size, "actions predicted at once").at_least(1);
     table.add("optimizer_lr", optimizer_lr, "preset of optimizer.lr").at_least(0);
     table.add("scheduler_warmup_steps", scheduler_warmup_steps, "preset of scheduler.warmup_steps").at_least(0);
+    table.add("horizon", horizon, "");
+    table.add("n_obs_steps", n_obs_steps, "");
+    table.add("n_action_steps", n_action_steps, "");
+    table.add("num_train_timesteps", num_train_timesteps, "");
+    table.add("beta_start", beta_start, "");
+    table.add("beta_end", beta_end, "");
+    table.add("beta_schedule", beta_schedule, "");
+    table.add("prediction_type", prediction_type, "");
+    table.add("clip_sample", clip_sample, "");
   }
 };
 

@@ -52,7 +52,7 @@ void SmolVlaOptions::describe(cxxrun::OptionTable& table) {
   table.add("prefix_length", prefix_length, "the observation's tokens are padded to this number; not above 0 = not padded").in("tokens");
   table.add("num_expert_layers", num_expert_layers, "layers of the action expert; not above 0 = as many as num_vlm_layers");
   table.add("num_vlm_layers", num_vlm_layers, "first layers of the vision-language model that are used; not above 0 = all");
-  table.add("self_attn_every_n_layers", self_attn_every_n_layers, "every so manieth layer lets actions attend to each other");
+  table.add("self_attn_every_n_layers", self_attn_every_n_layers, "every how many layers actions attend to each other");
   table.add("expert_width_multiplier", expert_width_multiplier, "width of the action expert by that of the vision-language model").at_least(0.01).at_most(16);
   table.add("min_period", min_period, "shortest period of the sinusoids that encode the flow's time").at_least(1e-12);
   table.add("max_period", max_period, "longest period of these").at_least(1e-12);
