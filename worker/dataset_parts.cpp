@@ -4,6 +4,7 @@
 
 #include "common/error.hpp"
 #include "common/registry.hpp"
+#include "worker/data/hub_cache.hpp"
 
 namespace vla {
 namespace {
@@ -82,7 +83,10 @@ std::vector<DatasetPart> dataset_parts(const DatasetOptions& options) {
   if (weighted != 0 && weighted != parts.size()) {
     throw UsageError("dataset.datasets: {} of {} parts have a weight; give one to each of them, or to none", weighted, parts.size());
   }
-  if (parts.empty() && !options.root.empty()) parts.push_back({.path = options.root, .weight = {}, .episodes = options.episodes});
+  if (parts.empty() && !(options.root.empty() && options.repo_id.empty())) {
+    const std::string path = options.root.empty() ? data::find_dataset_folder(options.repo_id) : options.root;
+    parts.push_back({.path = path, .weight = {}, .episodes = options.episodes});
+  }
   if (!parts.empty() && sum <= 0) throw UsageError("dataset.datasets: all weights are 0");
   return parts;
 }

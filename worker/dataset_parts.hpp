@@ -16,7 +16,8 @@ struct DatasetPart {
   std::vector<int64_t> episodes = {};  // empty = all
 };
 
-// Those of `datasets`, or the one of `root`; none when neither is set. UsageError for what is not understood, for weights on some parts only, and for a root beside them.
+// Those of `datasets`, or the one of `root`, or that of the name `repo_id`; none when none is set. UsageError for what is not understood,
+// for weights on some parts only, for a root beside them, and for a name that is not found.
 std::vector<DatasetPart> dataset_parts(const DatasetOptions& options);
 
 }  // namespace vla

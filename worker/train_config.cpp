@@ -22,7 +22,7 @@ void DatasetOptions::describe(OptionTable& table) {
            "instead of root, several datasets trained on together: a list of {path, weight, episodes}, or of "
            "'path=DIR;weight=0.5;episodes=0-9+12'; weights are shares of the samples, without them every frame counts the same")
       .path();
-  table.add("repo_id", repo_id, "name of the dataset, kept in checkpoints; nothing is downloaded");
+  table.add("repo_id", repo_id, "name of the dataset, kept in checkpoints; without root, looked up in LeRobot's cache (HF_LEROBOT_HOME); nothing is downloaded");
   table.add("episodes", episodes, "numbers of the episodes to use; empty = all").at_least(0);
   table
       .add("val_episodes", val_episodes,
@@ -174,7 +174,7 @@ void finish(TrainConfig& config, OptionTable& table) {
     return source.empty() ? std::string(name) : source + ": " + name;
   };
   if (dataset_parts(config.dataset).empty()) {
-    throw UsageError("dataset.root is not set: give the folder of the dataset, for example --dataset.root=DIR");
+    throw UsageError("dataset.root is not set: give the folder of the dataset, for example --dataset.root=DIR, or its name, --dataset.repo_id=ORGANISATION/NAME");
   }
   if (!config.dataset.datasets.empty() && !config.dataset.episodes.empty()) {
     throw UsageError("{}: with dataset.datasets, the episodes stand in the list: 'path=DIR;episodes=0-9'", place("dataset.episodes"));

@@ -2,6 +2,7 @@
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
+#include <set>
 
 #include <torch/torch.h>
 
@@ -182,7 +183,8 @@ int eval_command(Arguments arguments) {
     return 0;
   }
   const auto settings = read_arguments(arguments);
-  const auto is_dataset = [](const cxxrun::Setting& setting) { return setting.name == "dataset.root" || setting.name == "dataset.datasets"; };
+  static const std::set<std::string> kDatasets = {"dataset.root", "dataset.repo_id", "dataset.datasets"};
+  const auto is_dataset = [](const cxxrun::Setting& setting) { return kDatasets.contains(setting.name); };
   const bool names_dataset = std::ranges::any_of(settings, is_dataset);
   for (const cxxrun::Setting& setting : settings) {
     if (setting.name == "checkpoint") cxxrun::apply_setting(table, setting);

@@ -11,6 +11,7 @@
 #include "worker/checkpoint/weights.hpp"
 #include "worker/evaluation.hpp"
 #include "worker/image_ops.hpp"
+#include "worker/optim/precision.hpp"
 
 namespace vla {
 namespace {
@@ -41,6 +42,7 @@ int64_t executed_steps(const PolicyOptions& options, int64_t chunk) {
 
 LoadedPolicy load_policy(const fs::path& path, bool ema, at::Device device) {
   const fs::path folder = pretrained_folder(path, ema);
+  apply_tf32({});  // LibTorch leaves it to cuDNN, so that convolutions on a GPU would be less exact than on the CPU
   const PretrainedConfig config = read_pretrained_config(folder);
   const auto& entry = cxxrun::find_in_registry(policy_registry(), config.type, "policy type");
   std::shared_ptr<Policy> policy = entry.make(*config.options, config.features);

@@ -45,6 +45,17 @@ TEST(DatasetParts, AreWrittenAsTextsOnTheCommandLine) {
   EXPECT_THAT(read[1].episodes, ElementsAre(0, 1, 2, 7));
 }
 
+TEST(DatasetParts, AreFoundByNameWhereThereIsNoRoot) {
+  DatasetOptions options;
+  options.repo_id = PROJECT_DIR "/tests/data/metaworld_demo";
+  EXPECT_EQ(dataset_parts(options).at(0).path, options.repo_id);
+  options.root = "/r";
+  EXPECT_EQ(dataset_parts(options).at(0).path, "/r");
+  options.root.clear();
+  options.repo_id = "nobody/has.this";
+  EXPECT_THAT(message_of<UsageError>([&] { dataset_parts(options); }), HasSubstr("dataset.repo_id='nobody/has.this': no such dataset here"));
+}
+
 TEST(DatasetParts, SayWhatIsWrong) {
   EXPECT_THAT(message_of<UsageError>([] { parts({"path=/a;wieght=2"}); }), HasSubstr("did you mean 'weight'"));
   EXPECT_THAT(message_of<UsageError>([] { parts({"path=/a;weight=-1"}); }), HasSubstr("'-1' is not a weight"));

@@ -43,7 +43,7 @@ std::string python_with_numpy() {
 Observation stored_observation(const TensorMap& stored, int64_t row, const std::string& task) {
   Observation observation{.values = {}, .task = task};
   for (const auto& [key, values] : stored) {
-    if (key == "action") continue;
+    if (key == "action" || key == "task") continue;
     const int64_t dimensions = values.scalar_type() == torch::kByte ? 3 : 1;
     at::Tensor value = values[row];
     if (value.dim() > dimensions) value = value[-1];

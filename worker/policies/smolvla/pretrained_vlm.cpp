@@ -5,7 +5,7 @@
 #include <torch/torch.h>
 
 #include "common/error.hpp"
-#include "worker/data/tokenizer/pretrained_file.hpp"
+#include "worker/data/hub_cache.hpp"
 #include "worker/data/tokenizer/token_batch.hpp"
 
 namespace vla {

@@ -1,8 +1,9 @@
-#include "worker/data/tokenizer/pretrained_file.hpp"
+#include "worker/data/hub_cache.hpp"
 
 #include <cstdlib>
 
-#include "tests/worker/data/tokenizer/support.hpp"
+#include "common/error.hpp"
+#include "tests/worker/data/support.hpp"
 
 namespace vla::data {
 namespace {
@@ -11,11 +12,11 @@ namespace fs = std::filesystem;
 using testing::AllOf;
 using testing::HasSubstr;
 
-// A folder of models, and an environment in which only what a test sets points to one.
-class PretrainedFile : public testing::Test {
+// A folder of models and datasets, and an environment in which only what a test sets points to one.
+class HubCache : public testing::Test {
  protected:
   void SetUp() override {
-    for (const char* name : {"HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "HF_HOME", "XDG_CACHE_HOME"}) ::unsetenv(name);
+    for (const char* name : {"HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "HF_HOME", "XDG_CACHE_HOME", "HF_LEROBOT_HOME"}) ::unsetenv(name);
     ::setenv("HOME", folder_.path().c_str(), 1);
   }
 
@@ -33,6 +34,8 @@ class PretrainedFile : public testing::Test {
 
   const TempDir folder_;
 };
+using PretrainedFile = HubCache;
+using DatasetFolder = HubCache;
 
 TEST_F(PretrainedFile, IsThatOfAFolder) {
   const std::string path = add("here/tokenizer.json");
@@ -82,6 +85,23 @@ TEST_F(PretrainedFile, IsNotLookedForOutsideTheCache) {
                 HasSubstr("neither a folder nor the name"))
         << name;
   }
+}
+
+TEST_F(DatasetFolder, IsTheFolderItselfThenLeRobotsThenADownload) {
+  const auto folder_of = [](const std::string& info) { return fs::path(info).parent_path().parent_path().string(); };
+  const std::string here = folder_of(add("here/meta/info.json")), downloaded = folder_of(add("lerobot/hub/datasets--org--set/snapshots/1/meta/info.json"));
+  set("HF_LEROBOT_HOME", "lerobot");
+  EXPECT_EQ(find_dataset_folder("~/here"), here);
+  EXPECT_EQ(find_dataset_folder("org/set"), downloaded);
+  const std::string own = folder_of(add("lerobot/org/set/meta/info.json"));
+  EXPECT_EQ(find_dataset_folder("org/set"), own);
+}
+
+TEST_F(DatasetFolder, SaysWhereItLookedAndHowToGetIt) {
+  set("HF_HOME", "hf");
+  EXPECT_THAT(message_of<cxxrun::UsageError>([] { find_dataset_folder("org/set"); }),
+              AllOf(HasSubstr(folder_.path() + "/hf/lerobot/org/set"), HasSubstr("download --repo-type dataset org/set")));
+  EXPECT_THAT(message_of<cxxrun::UsageError>([] { find_dataset_folder("../secret"); }), HasSubstr("neither a folder nor the name"));
 }
 
 }  // namespace
