@@ -75,7 +75,7 @@ libraries=(libboost$boost-dev libboost-filesystem$boost-dev libboost-program-opt
   libyaml-cpp-dev libfmt-dev nlohmann-json3-dev)
 if [[ ! $launcher_only ]]; then
   libraries+=(libgloo-dev libavformat-dev libavcodec-dev libavutil-dev libswscale-dev libblosc-dev
-    libprotozero-dev libicu-dev)
+    libhdf5-dev libjpeg-dev libprotozero-dev libicu-dev)
   find_python >/dev/null || missing+=(python3 python3-venv)
 fi
 [[ $with_tests ]] && libraries+=(libgtest-dev libgmock-dev clang-19 libclang-rt-19-dev)

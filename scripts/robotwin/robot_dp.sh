@@ -12,7 +12,30 @@ robot_dp_dataset() {
       return
     fi
   done
-  usage_error "no dataset of task '$task' in $PWD: neither data/$task.zarr nor data/$task-$2-$3.zarr"
+  usage_error "no dataset of task '$task' in $PWD: neither data/$task.zarr nor data/$task-$2-$3.zarr, nor recordings in" \
+    "../../data/$task/$2/data or data/$task/$2/data"
+}
+
+# Prints the folder of a task's raw recordings; fails if there is none.
+robot_dp_recordings() {
+  local folder
+  for folder in "../../data/$1/$2/data" "data/$1/$2/data"; do
+    if [[ -f $folder/episode0.hdf5 ]]; then
+      echo "$folder"
+      return
+    fi
+  done
+  return 1
+}
+
+# convert_robot_dp RECORDINGS DATASET DEMOS [option of vla_worker data convert...]
+convert_robot_dp() {
+  local command=("${prefix}build/release/bin/vla_worker" data convert "$1" "$2" --episodes "$3" --overwrite "${@:4}")
+  if [[ ${DRY_RUN:-0} != 0 ]]; then
+    printf '%q ' "${command[@]}" | sed 's/ $/\n/'
+    return
+  fi
+  "$root/scripts/build.sh" release cxxrun vla_worker && mkdir -p data && "${command[@]}"
 }
 
 # Prints the configuration for a dataset's width of actions.
@@ -30,8 +53,15 @@ robot_dp_config() {
 
 # train_robot_dp TASK SETTING DEMOS SEED GPUS [worker option...]
 train_robot_dp() {
-  local task=$1 setting=$2 demos=$3 seed=$4 gpus=$5 dataset config
+  local task=$1 setting=$2 demos=$3 seed=$4 gpus=$5 dataset config recordings
   shift 5
+  if ! (robot_dp_dataset "$task" "$setting" "$demos") >/dev/null 2>&1 && recordings=$(robot_dp_recordings "$task" "$setting"); then
+    convert_robot_dp "$recordings" "data/$task-$setting-$demos.zarr" "$demos" || exit
+    if [[ ${DRY_RUN:-0} != 0 ]]; then
+      echo "${0##*/}: what follows depends on the width of the actions, known after that" >&2
+      exit
+    fi
+  fi
   dataset=$(robot_dp_dataset "$task" "$setting" "$demos") || exit
   config=$(robot_dp_config "$dataset") || exit
   launch "$gpus" "$config" -- "--dataset.root=$dataset" "--seed=$seed" "--experiment_name=$task-robot_dp-train" \

@@ -3,7 +3,8 @@
 #
 #   scripts/robotwin/train_multi_gpu.sh TASK SETTING DEMOS SEED GPUS [GPU_IDS] [WORKER OPTION...]
 #
-# The dataset is data/TASK.zarr (a merged one, such as six_tasks) or data/TASK-SETTING-DEMOS.zarr; the configuration, robot_dp_10, _14 or
+# The dataset is data/TASK.zarr (a merged one, such as six_tasks) or data/TASK-SETTING-DEMOS.zarr, which is made of the raw recordings
+# if it is missing (see process_data.sh); the configuration, robot_dp_10, _14 or
 # _16, follows from the width of its actions. Results: data/outputs/TASK-robot_dp-train_seedSEED. GPUS above what is visible means all.
 # GPU_IDS (0,2,3) chooses them like CUDA_VISIBLE_DEVICES.
 #

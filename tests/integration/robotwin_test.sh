@@ -51,7 +51,38 @@ test_six_tasks_on_one_gpu() {
   expect_equal "$(expected 1 16 six_tasks six_tasks 7)" "$("$root/scripts/train_six_tasks.sh" demo_clean 1200 7 0)"
 }
 
+# make_recordings FOLDER
+make_recordings() {
+  mkdir -p "$1/data/beat_block/demo_clean/data"
+  touch "$1/data/beat_block/demo_clean/data/episode0.hdf5"
+}
+
+process_data() { "$root/scripts/robotwin/process_data.sh" "$@"; }
+
+converted() { # RECORDINGS
+  echo "$root/build/release/bin/vla_worker data convert $1/beat_block/demo_clean/data data/beat_block-demo_clean-50.zarr --episodes 50 --overwrite"
+}
+
+test_recordings_are_converted() {
+  mkdir -p policy/DP
+  make_recordings policy/DP
+  cd policy/DP
+  expect_equal "$(converted data)" "$(process_data beat_block demo_clean 50)"
+  make_recordings ../..
+  expect_equal "$(converted ../../data) --camera left_camera" "$(process_data beat_block demo_clean 50 --camera left_camera)"
+}
+
+test_a_missing_dataset_is_made_of_recordings() {
+  make_recordings .
+  expect_equal "$(converted data)" "$(multi_gpu beat_block demo_clean 50 3 2 2>/dev/null)"
+  make_data beat_block-demo_clean-50 14
+  expect_equal "$(expected 2 14 beat_block-demo_clean-50 beat_block 3)" "$(multi_gpu beat_block demo_clean 50 3 2)"
+}
+
 test_what_is_wrong_is_named() {
+  expect_failure 2 "needed: TASK SETTING DEMOS" process_data beat_block demo_clean
+  expect_failure 2 "DEMOS must be 1 or more, not '0'" process_data beat_block demo_clean 0
+  expect_failure 2 "neither ../../data/beat_block/demo_clean/data nor data/beat_block" process_data beat_block demo_clean 50
   expect_failure 2 "needed: TASK SETTING DEMOS SEED GPUS" multi_gpu six_tasks
   expect_failure 2 "'x' is not a number" multi_gpu six_tasks demo_clean 1200 x 4
   expect_failure 2 "neither data/six_tasks.zarr nor data/six_tasks-demo_clean-1200.zarr" multi_gpu six_tasks demo_clean 1200 0 4

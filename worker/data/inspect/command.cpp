@@ -16,6 +16,7 @@ constexpr Verb kVerbs[] = {
     {"check", "DATASET", "find what would stop a training or spoil it", &check_command},
     {"view", "DATASET --episode E", "draw an episode: cameras, state and action curves, task", &view_command},
     {"merge", "INPUT... --output DIR", "append zarr replay buffers into a new one", &merge_command},
+    {"convert", "RECORDINGS OUTPUT", "make a zarr replay buffer of RoboTwin's HDF5 recordings", &convert_command},
 };
 
 void print_overview(std::ostream& out) {

@@ -17,5 +17,6 @@ int sample_command(Arguments arguments, std::ostream& out);
 int check_command(Arguments arguments, std::ostream& out);
 int view_command(Arguments arguments, std::ostream& out);
 int merge_command(Arguments arguments, std::ostream& out);
+int convert_command(Arguments arguments, std::ostream& out);
 
 }  // namespace vla::data

@@ -21,10 +21,12 @@ void write_file(const std::string& path, const std::string& bytes) {
 
 }  // namespace
 
-ZarrArrayWriter::ZarrArrayWriter(std::string folder, std::vector<int64_t> shape, ItemType type)
+ZarrArrayWriter::ZarrArrayWriter(std::string folder, std::vector<int64_t> shape, ItemType type, int64_t chunk_rows)
     : folder_(std::move(folder)), shape_(std::move(shape)), type_(type), row_bytes_(type.size) {
   for (size_t axis = 1; axis < shape_.size(); ++axis) row_bytes_ *= static_cast<size_t>(shape_[axis]);
-  const auto rows = std::min(static_cast<size_t>(shape_[0]), (kChunkBytes + row_bytes_ - 1) / row_bytes_);
+  const size_t rows = chunk_rows > 0
+                          ? static_cast<size_t>(chunk_rows)
+                          : std::min(static_cast<size_t>(shape_[0]), (kChunkBytes + row_bytes_ - 1) / row_bytes_);
   chunk_.resize(rows * row_bytes_);
   std::vector<int64_t> chunks = shape_;
   chunks[0] = static_cast<int64_t>(rows);

@@ -1,5 +1,5 @@
-// Writes one array of a zarr v2 store row by row: blosc with zstd level 3 and byte shuffle, chunks of about 2 MB along the first axis
-// as diffusion policy's replay buffer chooses them. Throws Error when a file cannot be written.
+// Writes one array of a zarr v2 store row by row: blosc with zstd level 3 and byte shuffle, chunks along the first axis: of
+// `chunk_rows`, or of about 2 MB as diffusion policy's replay buffer chooses them. Throws Error when a file cannot be written.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,7 @@ namespace vla::data {
 
 class ZarrArrayWriter {
  public:
-  ZarrArrayWriter(std::string folder, std::vector<int64_t> shape, ItemType type);
+  ZarrArrayWriter(std::string folder, std::vector<int64_t> shape, ItemType type, int64_t chunk_rows = 0);
 
   size_t row_bytes() const { return row_bytes_; }
   void append(std::span<const std::byte> row);  // row_bytes() bytes

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <memory>
+#include <thread>
 
 #include <arrow/util/compression.h>
 #include <blosc.h>
@@ -12,6 +13,7 @@ namespace {
 
 constexpr char kCodec[] = "zstd";
 constexpr int kLevel = 3;
+constexpr size_t kLargeChunk = 1'000'000;  // bytes; compressed by several threads
 
 std::unique_ptr<arrow::util::Codec> arrow_codec(arrow::Compression::type type, arrow::util::GZipFormat format) {
   arrow::util::GZipCodecOptions gzip;
@@ -86,9 +88,11 @@ void ZarrCodec::decode(std::span<const std::byte> stored, std::span<std::byte> o
 }
 
 std::string blosc_encode(std::span<const std::byte> chunk, size_t item_size) {
+  const int threads =
+      chunk.size() < kLargeChunk ? 1 : static_cast<int>(std::clamp(std::thread::hardware_concurrency(), 1U, 16U));
   std::string stored(chunk.size() + BLOSC_MAX_OVERHEAD, '\0');
   const int size = blosc_compress_ctx(kLevel, BLOSC_SHUFFLE, item_size, chunk.size(), chunk.data(), stored.data(),
-                                      stored.size(), kCodec, 0, 1);
+                                      stored.size(), kCodec, 0, threads);
   if (size <= 0)
     throw cxxrun::Error("cannot compress a zarr chunk of {} bytes with blosc and {}", chunk.size(), kCodec);
   stored.resize(static_cast<size_t>(size));

@@ -1,23 +1,16 @@
 #include "worker/data/zarr/merge.hpp"
 
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <filesystem>
 
 #include "common/atomic_file.hpp"
 #include "common/error.hpp"
 #include "common/log.hpp"
-#include "common/scope_exit.hpp"
-#include "common/unique_fd.hpp"
 #include "worker/data/zarr/array_writer.hpp"
 #include "worker/data/zarr/replay_buffer.hpp"
+#include "worker/data/zarr/store_writer.hpp"
 
 namespace vla::data {
 namespace {
-
-namespace fs = std::filesystem;
 
 const ZarrArray* find_array(const ReplayBuffer& buffer, const std::string& name) {
   const auto found = std::find_if(buffer.arrays.begin(), buffer.arrays.end(),
@@ -99,20 +92,12 @@ void merge_array(const std::vector<ReplayBuffer>& buffers, const std::string& na
   writer.finish();
 }
 
-void write_group(const std::string& folder) {
-  fs::create_directories(folder);
-  cxxrun::write_file_atomically(folder + "/.zgroup", "{\n    \"zarr_format\": 2\n}");
-}
-
 }  // namespace
 
 MergeResult merge_zarr(const std::vector<std::string>& inputs, const std::string& output, const MergeOptions& options) {
   if (inputs.empty()) throw cxxrun::UsageError("no zarr folders to merge");
   if (options.action_width < 0) throw cxxrun::UsageError("the action width must be positive");
-  std::string target = output;
-  while (target.size() > 1 && target.ends_with('/')) target.pop_back();
-  if (fs::exists(fs::symlink_status(target)))
-    throw cxxrun::UsageError("{} exists; choose another name, or remove it first", target);
+  ZarrStoreWriter store(output);
 
   std::vector<ReplayBuffer> buffers;
   MergeResult result;
@@ -136,17 +121,9 @@ MergeResult merge_zarr(const std::vector<std::string>& inputs, const std::string
   if (result.arrays.empty()) throw cxxrun::DataError("the inputs have no array in common");
   for (const std::string& name : result.arrays) merged_row_shape(buffers, name, options.action_width);
 
-  const std::string temporary = fmt::format("{}.tmp-{}", target, ::getpid());
-  const cxxrun::ScopeExit remove([&] {
-    std::error_code ignored;
-    fs::remove_all(temporary, ignored);
-  });
-  write_group(temporary);
-  write_group(temporary + "/data");
-  write_group(temporary + "/meta");
   for (const std::string& name : result.arrays)
-    merge_array(buffers, name, result.frames, options.action_width, temporary);
-  ZarrArrayWriter writer(temporary + "/meta/episode_ends", {result.episodes}, ItemType{'i', 8});
+    merge_array(buffers, name, result.frames, options.action_width, store.folder());
+  ZarrArrayWriter writer(store.folder() + "/meta/episode_ends", {result.episodes}, ItemType{'i', 8});
   for (const int64_t& end : ends) writer.append(std::as_bytes(std::span(&end, 1)));
   writer.finish();
   const auto same = [&](auto member) {
@@ -156,14 +133,8 @@ MergeResult merge_zarr(const std::vector<std::string>& inputs, const std::string
   nlohmann::ordered_json attributes = nlohmann::ordered_json::object();
   if (buffers.front().fps > 0 && same(&ReplayBuffer::fps)) attributes["fps"] = buffers.front().fps;
   if (!buffers.front().task.empty() && same(&ReplayBuffer::task)) attributes["task"] = buffers.front().task;
-  if (!attributes.empty()) cxxrun::write_file_atomically(temporary + "/.zattrs", attributes.dump(4));
-  if (const cxxrun::UniqueFd fd(::open(temporary.c_str(), O_RDONLY | O_DIRECTORY));
-      fd.get() < 0 || ::syncfs(fd.get()) != 0)
-    throw cxxrun::errno_error("cannot sync " + temporary);
-  if (std::rename(temporary.c_str(), target.c_str()) != 0)
-    throw cxxrun::errno_error(fmt::format("cannot rename {} to {}", temporary, target));
-  const fs::path parent = fs::path(target).parent_path();
-  cxxrun::sync_directory(parent.empty() ? "." : parent);
+  if (!attributes.empty()) cxxrun::write_file_atomically(store.folder() + "/.zattrs", attributes.dump(4));
+  store.commit();
   return result;
 }
 
