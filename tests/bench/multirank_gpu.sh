@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# multirank_gpu.sh BIN_DIR: runs the tests of several ranks on 2 GPUs with NCCL: DDP itself, the same training on 1 and 2 ranks, resuming,
-# signals and restarts. BIN_DIR holds cxxrun, vla_worker, ddp_ranks and training_test. Prints a table in Markdown, and
-# what a failed case printed. Exits with 1 when one failed.
+# multirank_gpu.sh BIN_DIR: runs the tests of several ranks on 2 GPUs (where there are 4, on 4 too) with NCCL: DDP itself, every policy, the
+# same training on 1 and more ranks, resuming, signals and restarts. BIN_DIR holds cxxrun, vla_worker, ddp_ranks, block_ranks,
+# step_agreement_ranks and training_test. Prints a table in Markdown, and what a failed case printed. Exits with 1 when one failed.
 set -uo pipefail
 CXXRUN_TEST_BIN_DIR=$(realpath "$1")
 export CXXRUN_TEST_BIN_DIR CXXRUN_TEST_DEVICE=cuda NCCL_NVLS_ENABLE=0 OMP_NUM_THREADS=1
@@ -21,10 +21,15 @@ result() {
 
 printf '%s GPUs: %s\n\n| Case | Ranks | Result |\n|---|---|---|\n' "$gpus" "$(nvidia-smi --query-gpu=name --format=csv,noheader | sort -u | paste -sd, -)"
 # All ranks run all cases together: a case has passed when each of them says so.
-"$CXXRUN_TEST_BIN_DIR/cxxrun" --nproc_per_node=2 --shutdown-timeout=5 "$CXXRUN_TEST_BIN_DIR/ddp_ranks" --gtest_color=no >"$work/ddp" 2>&1
-for name in $("$CXXRUN_TEST_BIN_DIR/ddp_ranks" --gtest_list_tests 2>/dev/null | awk '/^[A-Za-z]/ {suite = $1} /^ / {print suite $1}'); do
-  passed=$(grep -cF "[       OK ] $name " "$work/ddp")
-  [[ $passed == 2 ]] && result "$name" 2 PASS || result "$name" 2 FAIL "$work/ddp"
+for ranks in 2 4; do
+  ((gpus >= ranks)) || continue
+  for program in ddp_ranks block_ranks step_agreement_ranks; do
+    "$CXXRUN_TEST_BIN_DIR/cxxrun" --nproc_per_node=$ranks --shutdown-timeout=5 "$CXXRUN_TEST_BIN_DIR/$program" --gtest_color=no >"$work/$program" 2>&1
+    for name in $("$CXXRUN_TEST_BIN_DIR/$program" --gtest_list_tests 2>/dev/null | awk '/^[A-Za-z]/ {suite = $1} /^ / {print suite $1}'); do
+      passed=$(grep -cE "^\[       OK \] $name( |,)" "$work/$program")
+      [[ $passed == "$ranks" ]] && result "$name" $ranks PASS || result "$name" $ranks FAIL "$work/$program"
+    done
+  done
 done
 
 # Each case starts its own ranks. Those of three and four ranks need as many GPUs; what runs on the CPU anywhere is left out.

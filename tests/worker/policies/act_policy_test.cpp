@@ -82,33 +82,6 @@ TEST(ActPolicy, WithoutVaeHasNoVaeParametersAndNoKld) {
   EXPECT_EQ(loss_of(policy, random_batch(features, {})).metrics.size(), 1u);
 }
 
-// Noise and dropout included. In doubles, where no TF32 blurs the comparison.
-TEST(ActPolicy, GpuGivesTheCpusLossAndGradients) {
-  if (!torch::cuda::is_available()) GTEST_SKIP() << "no GPU";
-  const auto features = test_features();
-  ActPolicy policy(small_options(), features);
-  policy.train();
-  policy.to(at::kDouble);
-  Batch batch = random_batch(features, {}, at::kDouble);
-  const at::Tensor expected = loss_of(policy, batch).loss;
-  expected.backward();
-  std::map<std::string, at::Tensor> gradients;
-  for (const auto& entry : policy.named_parameters()) gradients[entry.key()] = entry.value().grad().clone();
-  policy.zero_grad();
-  policy.to(at::kCUDA);
-  for (auto& [key, field] : batch.fields) field = field.cuda();
-  batch.weight = batch.weight.cuda();
-  batch.position = batch.position.cuda();
-  const at::Tensor actual = loss_of(policy, batch).loss;
-  actual.backward();
-  EXPECT_LE(relative_error(actual.cpu(), expected), 1e-12);
-  double largest = 0;
-  for (const auto& [name, gradient] : gradients) largest = std::max(largest, gradient.abs().max().item<double>());
-  for (const auto& entry : policy.named_parameters()) {
-    EXPECT_LE((entry.value().grad().cpu() - gradients[entry.key()]).abs().max().item<double>(), 1e-11 * largest) << entry.key();
-  }
-}
-
 TEST(ActOptions, ImpossibleValuesNameTheKey) {
   const auto error_of = [](auto change, PolicyFeatures features = test_features()) -> std::string {
     ActOptions options = small_options();

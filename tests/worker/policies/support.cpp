@@ -2,6 +2,8 @@
 
 #include <torch/torch.h>
 
+#include "common/worker_env.hpp"
+
 namespace vla {
 namespace {
 
@@ -78,11 +80,21 @@ Batch random_batch(const data::SampleRequest& request, const PolicyFeatures& fea
   return batch;
 }
 
+at::Device test_device() { return at::Device(cxxrun::environment_variable("CXXRUN_TEST_DEVICE").value_or("cpu")); }
+
+Batch on_device(Batch batch, at::Device device) {
+  for (auto& [key, field] : batch.fields) field = field.to(device);
+  batch.weight = batch.weight.to(device);
+  batch.position = batch.position.to(device);
+  return batch;
+}
+
 Batch take_rows(const Batch& batch, int64_t begin, int64_t end, int64_t padding) {
-  const at::Tensor rows = at::cat({torch::arange(begin, end), torch::zeros({padding}, at::kLong)});
+  const at::Device device = batch.weight.device();
+  const at::Tensor rows = at::cat({torch::arange(begin, end), torch::zeros({padding}, at::kLong)}).to(device);
   Batch part;
   for (const auto& [key, field] : batch.fields) part.fields[key] = field.index_select(0, rows);
-  part.weight = at::cat({batch.weight.slice(0, begin, end), torch::zeros({padding})});
+  part.weight = at::cat({batch.weight.slice(0, begin, end), torch::zeros({padding}, device)});
   part.position = batch.position.index_select(0, rows);
   part.step = batch.step;
   return part;
@@ -96,6 +108,20 @@ double relative_error(const at::Tensor& actual, const at::Tensor& expected) {
   const at::Tensor reference = expected.detach().to(at::kDouble);
   const double largest = reference.abs().max().item<double>();
   return (actual.detach().to(at::kDouble) - reference).abs().max().item<double>() / (largest == 0 ? 1 : largest);
+}
+
+std::map<std::string, at::Tensor> gradients_of(const Policy& policy) {
+  std::map<std::string, at::Tensor> gradients;
+  for (const auto& entry : policy.named_parameters()) {
+    if (entry.value().grad().defined()) gradients[entry.key()] = entry.value().grad().to(at::kCPU, entry.value().scalar_type(), false, true);
+  }
+  return gradients;
+}
+
+double largest_value(const std::map<std::string, at::Tensor>& tensors) {
+  double largest = 0;
+  for (const auto& [name, tensor] : tensors) largest = std::max(largest, tensor.abs().max().item<double>());
+  return largest;
 }
 
 }  // namespace vla

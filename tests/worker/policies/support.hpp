@@ -24,6 +24,10 @@ Batch random_batch(const PolicyFeatures& features, const BatchShape& shape, at::
 // The same of what a policy requests.
 Batch random_batch(const data::SampleRequest& request, const PolicyFeatures& features, int64_t rows, at::ScalarType dtype = at::kFloat);
 
+// The device of CXXRUN_TEST_DEVICE ("cuda"), else the CPU.
+at::Device test_device();
+Batch on_device(Batch batch, at::Device device);
+
 // Rows [begin, end) of `batch`, followed by `padding` copies of its first row with weight 0.
 Batch take_rows(const Batch& batch, int64_t begin, int64_t end, int64_t padding = 0);
 
@@ -32,5 +36,9 @@ PolicyLoss loss_of(Policy& policy, const Batch& batch);
 
 // max |a - b| / max |b|
 double relative_error(const at::Tensor& actual, const at::Tensor& expected);
+
+// Copies of the gradients of all trainable parameters, on the CPU. Those without one are left out.
+std::map<std::string, at::Tensor> gradients_of(const Policy& policy);
+double largest_value(const std::map<std::string, at::Tensor>& tensors);  // of all of them, in magnitude
 
 }  // namespace vla

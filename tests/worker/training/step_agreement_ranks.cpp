@@ -13,7 +13,10 @@ using testing::ElementsAre;
 using testing::IsEmpty;
 
 const cxxrun::World& the_world() {
-  static const cxxrun::World world(cxxrun::WorkerEnv::read(), at::kCPU, {.timeout = std::chrono::seconds(30)});
+  // CXXRUN_TEST_DEVICE=cuda: the same tests with NCCL.
+  static const auto env = cxxrun::WorkerEnv::read();
+  static const cxxrun::World world(env, cxxrun::choose_device(cxxrun::environment_variable("CXXRUN_TEST_DEVICE").value_or("cpu"), env),
+                                   {.timeout = std::chrono::seconds(30)});
   return world;
 }
 
@@ -22,7 +25,8 @@ struct StepAgreementRanks : testing::Test {
   ShutdownWatcher shutdown{-1};
   StepAgreement agreement{world, shutdown};
 
-  torch::Tensor exchange(double count) { return agreement.exchange(torch::tensor({count}, torch::kDouble)); }
+  torch::Tensor exchange(double count) { return agreement.exchange(torch::tensor({count}, torch::dtype(torch::kDouble).device(world.device()))); }
+  torch::Tensor scalar(double value) { return torch::tensor(value, torch::device(world.device())); }
 };
 
 TEST_F(StepAgreementRanks, SumsTheCounts) {
@@ -33,7 +37,7 @@ TEST_F(StepAgreementRanks, SumsTheCounts) {
 
 TEST_F(StepAgreementRanks, EveryRankLearnsWhoseLossWasNotFiniteAndOnlyOnce) {
   const auto last = world.size() - 1;
-  agreement.note(7, torch::tensor(world.rank() == last ? NAN : 1.0), torch::tensor(NAN));
+  agreement.note(7, scalar(world.rank() == last ? NAN : 1.0), scalar(NAN));
   exchange(1);
   const auto requests = agreement.requests();
   ASSERT_TRUE(requests.non_finite);
@@ -45,7 +49,7 @@ TEST_F(StepAgreementRanks, EveryRankLearnsWhoseLossWasNotFiniteAndOnlyOnce) {
 }
 
 TEST_F(StepAgreementRanks, AnInfiniteGradientOfFiniteLossesNamesNoRank) {
-  agreement.note(3, torch::tensor(1.0), torch::tensor(INFINITY));
+  agreement.note(3, scalar(1.0), scalar(INFINITY));
   const auto requests = agreement.settle();
   ASSERT_TRUE(requests.non_finite);
   EXPECT_EQ(requests.non_finite->step, 3);
@@ -54,9 +58,9 @@ TEST_F(StepAgreementRanks, AnInfiniteGradientOfFiniteLossesNamesNoRank) {
 }
 
 TEST_F(StepAgreementRanks, SettlingKeepsWhatTheExchangeBeforeFound) {
-  agreement.note(4, torch::tensor(NAN), torch::tensor(NAN));
+  agreement.note(4, scalar(NAN), scalar(NAN));
   exchange(1);
-  agreement.note(5, torch::tensor(1.0), torch::tensor(1.0));
+  agreement.note(5, scalar(1.0), scalar(1.0));
   const auto requests = agreement.settle();
   ASSERT_TRUE(requests.non_finite);
   EXPECT_EQ(requests.non_finite->step, 4);

@@ -24,7 +24,7 @@ at::Tensor grouped_attention(const at::Tensor& query, const KeyValue& memory, co
                                  .view({rows, length, kv_heads, group, head_dim})
                                  .permute({0, 2, 3, 1, 4})
                                  .reshape({rows, kv_heads, group * length, head_dim});
-  at::Tensor scores = at::matmul(queries, at_least_float(memory.key).permute({0, 2, 3, 1}));
+  at::Tensor scores = at_least_float(at::matmul(queries, at_least_float(memory.key).permute({0, 2, 3, 1})));  // autocast gives 16 bits
   // Not minus infinity: its softmax would be NaN in a row that sees nothing.
   scores = scores.view({rows, kv_heads, group, length, memory_length})
                .masked_fill(mask.logical_not().view({rows, 1, 1, length, memory_length}), std::numeric_limits<float>::lowest());
