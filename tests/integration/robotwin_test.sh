@@ -79,6 +79,19 @@ test_a_missing_dataset_is_made_of_recordings() {
   expect_equal "$(expected 2 14 beat_block-demo_clean-50 beat_block 3)" "$(multi_gpu beat_block demo_clean 50 3 2)"
 }
 
+test_the_converter_is_built_and_its_failure_ends_the_training() {
+  copy_project
+  printf '#!/bin/bash\necho "built: $*"\n' >"$project/scripts/build.sh"
+  mkdir -p "$project/build/release/bin"
+  printf '#!/bin/bash\necho "ran: $*"; exit 5\n' >"$project/build/release/bin/vla_worker"
+  chmod +x "$project/build/release/bin/vla_worker"
+  make_recordings .
+  export DRY_RUN=0
+  expect_failure 5 "built: release cxxrun vla_worker
+ran: data convert data/beat_block/demo_clean/data data/beat_block-demo_clean-50.zarr --episodes 50 --overwrite" \
+    "$project/scripts/robotwin/train_multi_gpu.sh" beat_block demo_clean 50 3 2
+}
+
 test_what_is_wrong_is_named() {
   expect_failure 2 "needed: TASK SETTING DEMOS" process_data beat_block demo_clean
   expect_failure 2 "DEMOS must be 1 or more, not '0'" process_data beat_block demo_clean 0

@@ -1,4 +1,5 @@
-// tests/data/goldens/dp_raw: two recordings and the zarr folder that RoboTwin's process_data.py makes of them.
+// tests/data/goldens/dp_raw: two recordings and the zarr folder that RoboTwin's own process_data.py (branch stable_2.0, 13c3c47ff431;
+// zarr 2.18.7) makes of them.
 #include "worker/data/zarr/robotwin.hpp"
 
 #include <optional>

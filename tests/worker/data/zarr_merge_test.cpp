@@ -122,5 +122,22 @@ TEST(ZarrArrayWriter, ChunksFollowDiffusionPolicysRule) {
   EXPECT_EQ(chunk_rows({1000, 14}, {'f', 4}), 1000);
 }
 
+TEST(ZarrArrayWriter, ChunksCompressedByManyThreadsComeBack) {
+  const TempDir dir;
+  constexpr int64_t kRows = 7, kWidth = 100'000;
+  std::vector<float> values;
+  for (int64_t i = 0; i < kRows * kWidth; ++i) values.push_back(static_cast<float>(i * i % 10'007));
+  const auto bytes = std::as_bytes(std::span(values));
+  ZarrArrayWriter writer(dir.path() + "/x", {kRows, kWidth}, {'f', 4}, 5);
+  for (size_t row = 0; row < kRows; ++row) writer.append(bytes.subspan(row * writer.row_bytes(), writer.row_bytes()));
+  writer.finish();
+  const ZarrArray array(dir.path() + "/x", "x");
+  ASSERT_EQ(array.block_count(), 2);
+  std::vector<std::byte> read = array.read_block(0);
+  const std::vector<std::byte> second = array.read_block(1);
+  read.insert(read.end(), second.begin(), second.end());
+  EXPECT_TRUE(std::equal(read.begin(), read.end(), bytes.begin(), bytes.end()));
+}
+
 }  // namespace
 }  // namespace vla::data

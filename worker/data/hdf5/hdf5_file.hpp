@@ -1,7 +1,8 @@
 // Datasets of an HDF5 file, read only, by libhdf5: their shapes, rows of numbers, rows of fixed-length strings. What the file says of
 // itself is checked before anything of its size is allocated; links to other files, data stored in other files and virtual datasets are
-// refused. libhdf5 itself is not hardened against files made to harm: open recordings whose origin you know. Throws DataError naming
-// file, dataset and row, with libhdf5's reason. libhdf5 keeps global state: one thread at a time in the process.
+// refused. libhdf5 itself is not hardened against files made to harm (of damaged ones it asks for absurd amounts of memory and leaks
+// some): open recordings whose origin you know. Throws DataError naming file, dataset and row, with libhdf5's reason. libhdf5 keeps
+// global state: one thread at a time in the process.
 #pragma once
 
 #include <cstdint>

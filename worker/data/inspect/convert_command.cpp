@@ -18,7 +18,7 @@ constexpr std::string_view kHelp =
     "with the values\n"
     "of RoboTwin's own process_data.py: joints as state and, one step later, as action; the pictures of one camera. An "
     "existing OUTPUT\n"
-    "stays as it is until the conversion has succeeded.\n\n"
+    "is replaced only with --overwrite, and only once the conversion has succeeded.\n\n"
     "  vla_worker data convert data/beat_block_hammer/demo_clean/data beat_block_hammer-demo_clean-50.zarr\n"
     "  vla_worker data convert data/beat_block_hammer/demo_clean/data hammer.zarr --episodes 20 --overwrite\n"
     "  vla_worker data convert data/beat_block_hammer/demo_clean/data left.zarr --camera left_camera\n\n";
