@@ -72,27 +72,33 @@ json extra_keys(const std::string& type) {
   return json::object();
 }
 
-// Keys of LeRobot's that say nothing about the model.
-const std::set<std::string> kIgnoredKeys = {"type",
-                                            "device",
-                                            "use_amp",
-                                            "use_peft",
-                                            "push_to_hub",
-                                            "repo_id",
-                                            "private",
-                                            "tags",
-                                            "license",
-                                            "pretrained_path",
-                                            "pretrained_revision",
-                                            "pretrained_backbone_weights",
-                                            "input_features",
-                                            "output_features",
-                                            "rtc_config",
-                                            "compile_model",
-                                            "compile_mode"};
+// Keys that are written anew, whatever was read.
+const std::set<std::string_view> kWrittenKeys = {"type", "device", "input_features", "output_features", "pretrained_backbone_weights"};
+
+// Keys of LeRobot's that our training has no use for. The option lerobot_keys carries them into the checkpoints made from this one.
+const std::set<std::string_view> kKeptKeys = {"use_amp", "use_peft", "push_to_hub", "repo_id", "private", "tags", "license", "pretrained_path",
+                                              "pretrained_revision", "rtc_config", "compile_model", "compile_mode", "temporal_ensemble_coeff"};
+constexpr char kKeysOption[] = "lerobot_keys";
+constexpr size_t kMostShown = 80;  // bytes of an unknown value in a message
 
 // Options that LeRobot's configurations lack: it refuses files that have them. A resumed training finds them in its own.
-constexpr const char* kOwnKeys[] = {"loss_version", "vlm_dtype"};
+constexpr const char* kOwnKeys[] = {"loss_version", "vlm_dtype", kKeysOption};
+
+std::string* kept_keys(cxxrun::OptionTable& table) {
+  cxxrun::OptionRow* row = table.find(kKeysOption);
+  return row ? std::get<std::string*>(row->value) : nullptr;
+}
+
+void add_kept_keys(json& config, const std::string& text) {
+  const json kept = json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!kept.is_object()) {
+    cxxrun::log_warning("policy.{} = {} is left out of config.json: not a JSON object", kKeysOption, text);
+    return;
+  }
+  for (const auto& [key, value] : kept.items()) {
+    if (kKeptKeys.contains(key)) config[key] = value;
+  }
+}
 
 json step(const char* registry_name, json config) {
   return {{"registry_name", registry_name}, {"config", std::move(config)}};
@@ -150,20 +156,51 @@ cxxrun::Setting as_setting(const std::string& name, const json& value, const std
   return setting;
 }
 
-// Sets the options that `object` names and collects the keys that none has. null leaves the default.
-void apply(cxxrun::OptionTable& table, const json& object, const std::string& prefix, const std::string& source,
+bool is_vector(const auto*) { return false; }
+template <class T>
+bool is_vector(const std::vector<T>*) {
+  return true;
+}
+
+// null is "not set", as ValueAsJson writes it; of other options LeRobot refuses it too.
+cxxrun::Setting null_setting(const cxxrun::OptionRow& row, const std::string& source) {
+  const bool is_list = std::visit([](auto* value) { return is_vector(value); }, row.value);
+  if (is_list) return {.name = row.name, .kind = cxxrun::Setting::Kind::kList, .source = source};
+  if (!row.word.empty()) return {.name = row.name, .items = {row.word}, .source = source};
+  throw cxxrun::UsageError("{}: {} = null is no value for it: leave the key out for the default", source, row.name);
+}
+
+// Sets the options that `object` names, adds LeRobot's other keys to `kept` and collects those that nobody knows.
+void apply(cxxrun::OptionTable& table, const json& object, const std::string& prefix, const std::string& source, json& kept,
            std::vector<std::string>& unknown) {
+  std::vector<std::string_view> names(kKeptKeys.begin(), kKeptKeys.end());
+  for (const cxxrun::OptionRow& row : table.rows()) names.push_back(row.name);
   for (const auto& [key, value] : object.items()) {
     const std::string name = prefix + key;
-    if (value.is_null() || kIgnoredKeys.contains(name)) continue;
-    if (value.is_object()) {
-      apply(table, value, name + ".", source, unknown);
-    } else if (table.find(name) != nullptr) {
-      cxxrun::apply_setting(table, as_setting(name, value, source));
+    const cxxrun::OptionRow* row = table.find(name);
+    if (kWrittenKeys.contains(name)) continue;
+    if (kKeptKeys.contains(name)) {
+      kept[name] = value;
+    } else if (row != nullptr && !row->is_transient && name != kKeysOption) {
+      cxxrun::apply_setting(table, value.is_null() ? null_setting(*row, source) : as_setting(name, value, source));
+    } else if (value.is_object() && std::ranges::any_of(names, [&](std::string_view known) { return known.starts_with(name + "."); })) {
+      apply(table, value, name + ".", source, kept, unknown);
     } else {
-      unknown.push_back(fmt::format("{} = {}", name, value.dump()));
+      unknown.push_back(fmt::format("'{}' = {}{}", name, value.dump().substr(0, kMostShown), cxxrun::did_you_mean(name, names)));
     }
   }
+}
+
+void keep(cxxrun::OptionTable& table, const json& kept, const std::string& path) {
+  if (kept.value("use_peft", json()) == true) {
+    throw cxxrun::UsageError("{}: use_peft = true: the weights are those of an adapter (LoRA), which is not supported: merge it into its policy first", path);
+  }
+  if (kept.contains("temporal_ensemble_coeff") && !kept["temporal_ensemble_coeff"].is_null()) {
+    cxxrun::log_warning("{}: temporal_ensemble_coeff = {} is kept for LeRobot, which averages overlapping chunks by it; eval and serve do not",
+                        path, kept["temporal_ensemble_coeff"].dump());
+  }
+  std::string* text = kept_keys(table);
+  if (text != nullptr && !kept.empty()) *text = kept.dump();
 }
 
 }  // namespace
@@ -192,6 +229,7 @@ void add_pretrained_model(CheckpointFiles& files, const std::string& type, const
   config.update(as_json(table));
   for (const char* key : kOwnKeys) config.erase(key);
   config.update(extra_keys(type));
+  if (const std::string* kept = kept_keys(table); kept != nullptr && !kept->empty()) add_kept_keys(config, *kept);
   files.texts[place + "config.json"] = config.dump(4);
   files.texts[place + "train_config.json"] = train_config;
   TensorMap& stored = files.tensors[place + "model.safetensors"] = state_dict(policy);
@@ -209,14 +247,26 @@ void add_pretrained_model(CheckpointFiles& files, const std::string& type, const
   const auto to_device = [](const char* where) {
     return step("device_processor", {{"device", where}, {"float_dtype", nullptr}});
   };
-  const TensorMap state = stats_to_tensors(stats);
+  TensorMap state = stats_to_tensors(stats);
+  for (auto& [name, tensor] : state) {
+    if (name.ends_with(".count")) tensor = tensor.flatten();  // those that a preprocessor was read with are broadcast
+  }
   std::vector<json> steps = {step("rename_observations_processor", {{"rename_map", json::object()}}),
                              step("to_batch_processor", json::object())};
   std::ranges::move(text_steps(policy.options()), std::back_inserter(steps));
   steps.push_back(to_device(device));
   steps.push_back(step("normalizer_processor", normalizer(all_features)));
   const size_t last = steps.size() - 1;
-  add_processor(files, place, "policy_preprocessor", std::move(steps), last, state);
+  // The preprocessor broadcasts the statistics of images, their count as well.
+  TensorMap input_state = state;
+  for (const PolicyFeature& input : features.inputs) {
+    if (input.type != data::FeatureType::kVisual) continue;
+    for (auto& [name, tensor] : input_state) {
+      const bool is_of_input = name.size() > input.key.size() && name.starts_with(input.key) && name.rfind('.') == input.key.size();
+      if (is_of_input && tensor.dim() == 1) tensor = tensor.view({-1, 1, 1});
+    }
+  }
+  add_processor(files, place, "policy_preprocessor", std::move(steps), last, input_state);
   add_processor(files, place, "policy_postprocessor", {step("unnormalizer_processor", normalizer(outputs)), to_device("cpu")},
                 0, state);
 }
@@ -241,11 +291,19 @@ PretrainedConfig read_pretrained_config(const std::filesystem::path& pretrained_
   cxxrun::OptionTable table;
   result.options->describe(table);
   if (cxxrun::OptionRow* row = table.find("weights_follow")) *std::get<bool*>(row->value) = true;
+  json kept = json::object();
   std::vector<std::string> unknown;
-  apply(table, config, "", path, unknown);
-  if (!unknown.empty())
-    cxxrun::log_warning("{}: ignored, policy {} has no such option: {}", path, result.type, fmt::join(unknown, ", "));
-  result.options->validate(result.features);
+  apply(table, config, "", path, kept, unknown);
+  if (!unknown.empty()) {
+    throw cxxrun::UsageError("{}: policy {} has no option of this name: {}; correct or remove what is unknown, LeRobot 0.6.1 refuses it as well", path,
+                             result.type, fmt::join(unknown, ", "));
+  }
+  keep(table, kept, path);
+  try {
+    result.options->validate(result.features);
+  } catch (const cxxrun::UsageError& e) {
+    throw cxxrun::UsageError("{}: {}", path, e.what());
+  }
   return result;
 }
 

@@ -37,7 +37,8 @@ struct PretrainedConfig {
   std::unique_ptr<PolicyOptions> options;
   PolicyFeatures features;
 };
-// Keys of config.json that the policy does not have are named in a warning and ignored.
+// Keys of config.json that neither the policy nor LeRobot has are an error that names them and the nearest ones. LeRobot's that our
+// training has no use for (license, tags, …) are kept in the option lerobot_keys, from which add_pretrained_model stores them again.
 PretrainedConfig read_pretrained_config(const std::filesystem::path& pretrained_model);
 // Error when a feature that is normalized has none. Checkpoints trained on several datasets have a set of statistics of each, named
 // "<set>.<feature>.<stat>"; `set` chooses one.

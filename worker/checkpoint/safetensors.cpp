@@ -29,6 +29,8 @@ constexpr DTypeRow kDTypes[] = {
     {"F16", at::kHalf}, {"I16", at::kShort},  {"I8", at::kChar},   {"U8", at::kByte}, {"BOOL", at::kBool},
 };
 
+constexpr size_t kMostNamed = 6;  // tensors of a kind in a message
+
 }  // namespace
 
 TensorMap load_safetensors(const std::filesystem::path& path) {
@@ -80,23 +82,29 @@ void save_safetensors(const std::filesystem::path& path, const TensorMap& tensor
 }
 
 void copy_by_name(const TensorMap& stored, const TensorMap& own, const std::string& what) {
-  std::vector<std::string> missing, unknown, misshaped;
+  std::vector<std::string> missing, unknown, misshaped, mistyped;
   for (const auto& [name, tensor] : own) {
     const auto found = stored.find(name);
     if (found == stored.end()) {
-      missing.push_back(name + " is missing");
+      missing.push_back(name);
     } else if (found->second.sizes() != tensor.sizes()) {
       misshaped.push_back(fmt::format("{} has shape [{}], not [{}]", name, fmt::join(found->second.sizes(), ", "),
                                       fmt::join(tensor.sizes(), ", ")));
+    } else if (found->second.is_floating_point() != tensor.is_floating_point()) {
+      mistyped.push_back(fmt::format("{} has dtype {}, not {}", name, c10::toString(found->second.scalar_type()), c10::toString(tensor.scalar_type())));
     }
   }
   for (const auto& [name, tensor] : stored) {
-    if (!own.contains(name)) unknown.push_back(name + " is unknown");
+    if (!own.contains(name)) unknown.push_back(name);
   }
   std::vector<std::string> problems;
-  for (const auto& [list, kind] : {std::pair(&missing, "missing"), {&misshaped, "of another shape"}, {&unknown, "unknown"}}) {
-    if (list->size() == 1) problems.push_back(list->front());
-    if (list->size() > 1) problems.push_back(fmt::format("{} tensors are {}, the first: {}", list->size(), kind, list->front()));
+  for (const auto& [list, kind] : {std::pair(&missing, "missing"), {&misshaped, "of another shape"}, {&mistyped, "of another kind"}, {&unknown, "unknown"}}) {
+    const bool is_said = list == &misshaped || list == &mistyped;
+    if (list->size() == 1) problems.push_back(is_said ? list->front() : fmt::format("{} is {}", list->front(), kind));
+    if (list->size() <= 1) continue;
+    const size_t named = std::min(list->size(), kMostNamed);
+    problems.push_back(fmt::format("{} tensors are {}: {}{}", list->size(), kind, fmt::join(list->begin(), list->begin() + static_cast<std::ptrdiff_t>(named), ", "),
+                                   named < list->size() ? ", …" : ""));
   }
   if (!problems.empty()) throw Error("{} ({} tensors, {} wanted): {}", what, stored.size(), own.size(), fmt::join(problems, "; "));
   const at::NoGradGuard no_grad;

@@ -22,7 +22,8 @@ void save_safetensors(const std::filesystem::path& path, const TensorMap& tensor
                       const TextMap& metadata = {{"format", "pt"}});
 
 // Copies `stored` into the tensors of `own`, name by name, converting dtype and device. Missing, unknown and mis-shaped
-// tensors are one Error that begins with `what` and has their numbers and an example of each; nothing is copied then.
+// tensors, and integers for real numbers or the reverse, are one Error that begins with `what` and has their numbers and first names;
+// nothing is copied then.
 void copy_by_name(const TensorMap& stored, const TensorMap& own, const std::string& what);
 
 }  // namespace vla

@@ -6,7 +6,7 @@
 
 namespace vla {
 
-// Reads weights into the policy. Missing, unknown and mis-shaped tensors are one Error with their numbers and an example of each.
+// Reads weights into the policy. Missing, unknown and mis-shaped tensors are one Error with their numbers and first names.
 void load_weights(const std::filesystem::path& path, Policy& policy);
 
 }  // namespace vla

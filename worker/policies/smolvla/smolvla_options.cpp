@@ -23,7 +23,7 @@ void SmolVlaOptions::describe(cxxrun::OptionTable& table) {
   table.add("max_action_dim", max_action_dim, "actions are padded with zeros to this size").at_least(1);
   table.add("resize_imgs_with_padding", resize_imgs_with_padding,
             "width and height to which images are resized, their aspect kept, the rest padded on the left and on top").in("pixels").at_least(1);
-  table.add("empty_cameras", empty_cameras, "cameras beside the dataset's that a base model was trained with; they are masked").at_least(0);
+  table.add("empty_cameras", empty_cameras, "cameras beside the dataset's that a base model was trained with; they are masked").at_least(0).at_most(64);
   table.add("adapt_to_pi_aloha", adapt_to_pi_aloha, "not supported: must be false");
   table.add("use_delta_joint_actions_aloha", use_delta_joint_actions_aloha, "not supported, neither by LeRobot: must be false");
   table.add("tokenizer_max_length", tokenizer_max_length, "longest task").at_least(1).in("tokens");
@@ -61,9 +61,14 @@ void SmolVlaOptions::describe(cxxrun::OptionTable& table) {
   table.add("vlm_dtype", vlm_dtype, "with training.precision fp32 or bf16-mixed, the dtype of the vision-language model and of the action expert "
             "but for the keys and values of its cross-attention; auto: LeRobot's, bfloat16 where load_vlm_weights or config.json says so")
       .one_of({"auto", "float32", "bfloat16"});
+  table.add("lerobot_keys", lerobot_keys, "LeRobot's keys of a checkpoint's config.json that are no options here, as JSON; checkpoints made from it get them again");
 }
 
-bool is_empty_camera(const std::string& key) { return key.starts_with("observation.images.empty_camera_"); }
+constexpr char kEmptyCamera[] = "observation.images.empty_camera_";
+
+std::string empty_camera_key(int64_t number) { return kEmptyCamera + std::to_string(number); }
+
+bool is_empty_camera(const std::string& key) { return key.starts_with(kEmptyCamera); }
 
 void SmolVlaOptions::validate(const PolicyFeatures& features) const {
   if (n_action_steps > chunk_size) {
@@ -74,7 +79,7 @@ void SmolVlaOptions::validate(const PolicyFeatures& features) const {
                      adapt_to_pi_aloha ? "adapt_to_pi_aloha" : "use_delta_joint_actions_aloha");
   }
   if (resize_imgs_with_padding.size() != 2) {
-    throw UsageError("policy.resize_imgs_with_padding = [{}] is not a width and a height", fmt::join(resize_imgs_with_padding, ", "));
+    throw UsageError("policy.resize_imgs_with_padding = [{}] is not a width and a height; give the images' own to leave them as they are", fmt::join(resize_imgs_with_padding, ", "));
   }
   if (optimizer_betas.size() != 2) throw UsageError("policy.optimizer_betas = [{}] are not two numbers", fmt::join(optimizer_betas, ", "));
   if (min_period > max_period) throw UsageError("policy.min_period = {} is above policy.max_period = {}", min_period, max_period);

@@ -50,6 +50,7 @@ class SmolVlaOptions : public PolicyOptions {
   double max_period = 4.0;
   std::string loss_version = "0.6";
   std::string vlm_dtype = "auto";
+  std::string lerobot_keys = {};
 
   void describe(cxxrun::OptionTable& table) override;
   void validate(const PolicyFeatures& features) const override;
@@ -61,6 +62,7 @@ class SmolVlaOptions : public PolicyOptions {
 };
 
 // Cameras that a configuration of LeRobot names beside the dataset's: "observation.images.empty_camera_0" …
+std::string empty_camera_key(int64_t number);
 bool is_empty_camera(const std::string& key);
 
 }  // namespace vla

@@ -19,13 +19,24 @@ void require_image_size(const SmolVlaOptions& options, const SmolVlmConfig& conf
                            options.vlm_model_name, config.token_pixels());
 }
 
+// As LeRobot lists them in config.json.
+PolicyFeatures with_empty_cameras(PolicyFeatures features, int64_t count) {
+  for (int64_t i = 0; i < count; ++i) {
+    const std::string key = empty_camera_key(i);
+    if (std::ranges::find(features.inputs, key, &PolicyFeature::key) == features.inputs.end()) {
+      features.inputs.push_back({key, data::FeatureType::kVisual, {3, 480, 640}});
+    }
+  }
+  return features;
+}
+
 at::Tensor last_step(const at::Tensor& x, int64_t dims) { return x.dim() > dims ? x.select(1, -1) : x; }
 
 at::Tensor pad_to(const at::Tensor& x, int64_t size) { return at::constant_pad_nd(x, {0, size - x.size(-1)}); }
 
 }  // namespace
 
-SmolVlaPolicy::SmolVlaPolicy(const SmolVlaOptions& options, const PolicyFeatures& features) : options_(options), features_(features) {
+SmolVlaPolicy::SmolVlaPolicy(const SmolVlaOptions& options, const PolicyFeatures& features) : options_(options), features_(with_empty_cameras(features, options.empty_cameras)) {
   options_.validate(features_);
   const SmolVlmConfig config = pretrained_sizes(options_.vlm_model_name);
   require_image_size(options_, config);
