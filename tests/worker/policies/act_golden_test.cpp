@@ -16,7 +16,7 @@ bool has_keys(const std::string& name) { return name.ends_with("in_proj_bias"); 
 
 struct ActGolden : testing::Test {
   ActGolden() {
-    fill_by_formula(policy, {"vae_encoder_pos_enc"});
+    prepare(policy, {"vae_encoder_pos_enc"});
     normalizer.normalize(batch);
     random.replace("vae_noise", golden("rand/vae_noise"));
   }

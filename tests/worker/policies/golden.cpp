@@ -8,6 +8,7 @@
 #include <torch/torch.h>
 
 #include "worker/optim/optimizer.hpp"
+#include "worker/optim/precision.hpp"
 
 namespace vla {
 namespace {
@@ -33,7 +34,7 @@ at::Tensor formula(const std::string& name, at::IntArrayRef shape) {
 }
 
 at::Tensor fingerprint(const at::Tensor& tensor) {
-  const at::Tensor flat = tensor.detach().to(at::kDouble).flatten();
+  const at::Tensor flat = tensor.detach().to(at::kCPU, at::kDouble).flatten();
   at::Tensor head = torch::zeros({8}, at::kDouble);
   const int64_t count = std::min<int64_t>(8, flat.numel());
   head.slice(0, 0, count).copy_(flat.slice(0, 0, count));
@@ -45,7 +46,9 @@ at::Tensor fingerprint(const at::Tensor& tensor) {
 Golden::Golden(const std::string& folder, const std::string& file)
     : folder_(std::string(TEST_DATA_DIR) + "/goldens/" + folder + "/"),
       tensors_(load_safetensors(folder_ + file)),
-      config_(read_pretrained_config(folder_)) {}
+      config_(read_pretrained_config(folder_)) {
+  for (auto& [name, tensor] : tensors_) tensor = tensor.to(test_device());
+}
 
 nlohmann::json Golden::json(const std::string& file) const { return nlohmann::json::parse(std::ifstream(folder_ + file)); }
 
@@ -58,7 +61,7 @@ Batch Golden::raw_batch() const {
     if (key.ends_with("_is_pad")) {
       batch.fields[key] = tensor.to(at::kBool);
     } else if (tensor.scalar_type() == at::kByte) {
-      batch.fields[key] = tensor.to(at::kFloat).div_(torch::tensor(255.0f));
+      batch.fields[key] = tensor.to(at::kFloat).div_(torch::tensor(255.0f, tensor.device()));
     } else {
       batch.fields[key] = tensor.clone();
     }
@@ -66,7 +69,7 @@ Batch Golden::raw_batch() const {
   const int64_t rows = batch.at("action").size(0);
   batch.weight = torch::ones({rows});
   batch.position = torch::arange(rows);
-  return batch;
+  return on_device(std::move(batch), test_device());
 }
 
 Normalizer Golden::normalizer(const PolicyOptions& options) const {
@@ -77,7 +80,7 @@ Normalizer Golden::normalizer(const PolicyOptions& options) const {
     key[key.rfind('/')] = '.';
     stats[key] = tensor;
   }
-  return {options.normalization(), config_.features, stats_from_tensors(stats), at::kCPU};
+  return {options.normalization(), config_.features, stats_from_tensors(stats), test_device()};
 }
 
 void fill_by_formula(torch::nn::Module& module, const std::vector<std::string>& left) {
@@ -87,11 +90,17 @@ void fill_by_formula(torch::nn::Module& module, const std::vector<std::string>& 
   }
 }
 
-double fingerprint_error(const at::Tensor& tensor, const at::Tensor& expected) {
-  const at::Tensor difference = (fingerprint(tensor) - expected).abs();
+void prepare(torch::nn::Module& policy, const std::vector<std::string>& left) {
+  fill_by_formula(policy, left);
+  policy.to(test_device());
+  apply_tf32({});
+}
+
+double fingerprint_error(const at::Tensor& tensor, const at::Tensor& recorded) {
+  const at::Tensor expected = recorded.cpu(), difference = (fingerprint(tensor) - expected).abs();
   if (difference.max().item<double>() == 0) return 0;
   const double sums = (difference.slice(0, 0, 2).max() / expected[1]).item<double>();
-  return std::max(sums, (difference.slice(0, 2).max() / tensor.abs().max()).item<double>());
+  return std::max(sums, difference.slice(0, 2).max().item<double>() / tensor.abs().max().item<double>());
 }
 
 std::map<std::string, at::Tensor> named_tensors(const torch::nn::Module& module) {

@@ -1,6 +1,6 @@
 // What a policy's golden test needs: a folder of tests/data/goldens with a case that LeRobot 0.6.1 recorded, and comparisons with it.
 // Weights are a formula of their names, so that only inputs, random numbers and results are stored (golden.safetensors: raw/* the batch
-// of the dataset, norm/* the normalized one, stats/*, rand/*, out/*, grad/*, gradsum/*, after/*, aftersum/*, losses/*).
+// of the dataset, norm/* the normalized one, stats/*, rand/*, out/*, grad/*, gradsum/*, after/*, aftersum/*, losses/*). Everything is on test_device().
 #pragma once
 
 #include <functional>
@@ -16,7 +16,8 @@
 
 namespace vla {
 
-constexpr double kGoldenTolerance = 1e-5;
+// Other kernels than the reference's on a GPU.
+inline const double kGoldenTolerance = test_device().is_cuda() ? 1e-4 : 1e-5;
 
 class Golden {
  public:
@@ -40,6 +41,9 @@ class Golden {
 
 // Sets every parameter and buffer by the formula, but for names that end like one of `left`.
 void fill_by_formula(torch::nn::Module& module, const std::vector<std::string>& left = {});
+
+// The same for a policy that is compared with a Golden: moved to test_device(), where it computes without TF32.
+void prepare(torch::nn::Module& policy, const std::vector<std::string>& left = {});
 
 // The sums of a tensor and of its absolute values relative to the latter, its first eight values relative to its largest, compared with
 // the recorded float64 [10].

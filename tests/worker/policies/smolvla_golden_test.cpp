@@ -26,7 +26,7 @@ struct SmolVlaGolden : testing::Test {
   explicit SmolVlaGolden(bool whole = false)
       : policy(whole ? whole_model(golden_options(golden)) : golden_options(golden), golden.config().features) {
     policy.train();
-    fill_by_formula(policy);
+    prepare(policy);
     normalizer.normalize(batch);
     for (const char* key : {"observation.language.tokens", "observation.language.attention_mask"}) batch.fields[key] = golden(std::string("raw/") + key);
     random.replace("flow_noise", golden("rand/noise"));

@@ -105,9 +105,9 @@ PolicyLoss loss_of(Policy& policy, const Batch& batch) {
 }
 
 double relative_error(const at::Tensor& actual, const at::Tensor& expected) {
-  const at::Tensor reference = expected.detach().to(at::kDouble);
+  const at::Tensor reference = expected.detach().to(at::kCPU, at::kDouble);
   const double largest = reference.abs().max().item<double>();
-  return (actual.detach().to(at::kDouble) - reference).abs().max().item<double>() / (largest == 0 ? 1 : largest);
+  return (actual.detach().to(at::kCPU, at::kDouble) - reference).abs().max().item<double>() / (largest == 0 ? 1 : largest);
 }
 
 std::map<std::string, at::Tensor> gradients_of(const Policy& policy) {
