@@ -181,6 +181,12 @@ TEST_P(PolicyContract, Bfloat16IsCloseToFloat32) {
   }
   // Batch statistics of few rows amplify rounding: 0.955 there, at least 0.998 elsewhere.
   EXPECT_GE(product / std::sqrt(square * expected_square), policy->is_batch_coupled() ? 0.93 : 0.99);
+
+  // Parameters and activations in bfloat16, as with precision=bf16-true.
+  policy->to(at::kBFloat16);
+  Batch reduced = batch;
+  convert_features(reduced, at::kBFloat16);
+  EXPECT_LE(relative_error(loss_of(*policy, reduced).loss, expected_loss), 0.05);
 }
 
 // Noise and dropout included. In doubles, where no TF32 blurs the comparison.
@@ -193,9 +199,15 @@ TEST_P(PolicyContract, GpuGivesTheCpusLossGradientsAndActions) {
     at::Tensor loss, actions;
     std::map<std::string, at::Tensor> gradients;
   };
+  std::map<std::string, at::Tensor> before;  // batch statistics move in training
+  for (const auto& [name, tensor] : named_tensors(*policy)) before[name] = tensor.detach().clone();
   const auto compute = [&](at::Device device) {
     policy->to(device);
     policy->zero_grad();
+    {
+      const torch::NoGradGuard no_grad;
+      for (const auto& [name, tensor] : named_tensors(*policy)) tensor.copy_(before.at(name));
+    }
     policy->train(false);
     const at::Tensor actions = policy->predict_chunk(on_device(batch, device)).cpu();
     policy->train();
@@ -204,10 +216,11 @@ TEST_P(PolicyContract, GpuGivesTheCpusLossGradientsAndActions) {
     return Result{loss.detach().cpu(), actions, gradients_of(*policy)};
   };
   const Result expected = compute(at::kCPU), actual = compute(at::kCUDA);
-  EXPECT_LE(relative_error(actual.loss, expected.loss), 1e-12);
-  EXPECT_LE(relative_error(actual.actions, expected.actions), 1e-10);
+  // Sinusoids and the noise's schedule are float32 as in the references: at most 8e-11 and 8e-9 were seen.
+  EXPECT_LE(relative_error(actual.loss, expected.loss), 1e-9);
+  EXPECT_LE(relative_error(actual.actions, expected.actions), 1e-7);
   for (const auto& [name, gradient] : actual.gradients) {
-    EXPECT_LE((gradient - expected.gradients.at(name)).abs().max().item<double>(), 1e-11 * largest_value(expected.gradients)) << name;
+    EXPECT_LE((gradient - expected.gradients.at(name)).abs().max().item<double>(), 1e-7 * largest_value(expected.gradients)) << name;
   }
 }
 

@@ -47,7 +47,7 @@ std::string original_name(const std::string& camera) {
 }
 
 at::Tensor imagenet_normalized(const at::Tensor& images) {
-  const auto per_channel = [&](std::initializer_list<double> values) { return at::tensor(values, images.options()).view({3, 1, 1}); };
+  const auto per_channel = [&](std::initializer_list<double> values) { return at::tensor(values, at::kFloat).to(images.options()).view({3, 1, 1}); };
   return (images - per_channel({0.485, 0.456, 0.406})) / per_channel({0.229, 0.224, 0.225});
 }
 
