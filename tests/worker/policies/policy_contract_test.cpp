@@ -158,35 +158,48 @@ TEST_P(PolicyContract, ASavedPolicyIsLoadedBitForBit) {
   EXPECT_TRUE(other->predict_chunk(batch).equal(policy->predict_chunk(batch)));
 }
 
+// Loss and gradients of one batch in a precision of training.precision, the batch and the parameters in its types.
+struct Computed {
+  double loss = 0;
+  std::map<std::string, at::Tensor> gradients;
+};
+
+Computed computed(Policy& policy, Batch batch, const Precision& precision, at::Device device) {
+  policy.to(precision.parameters);
+  convert_features(batch, precision.parameters);
+  policy.zero_grad();
+  at::Tensor loss;
+  {
+    const AutocastGuard autocast(precision, device);
+    loss = loss_of(policy, batch).loss;
+  }
+  loss.backward();
+  return {loss.item<double>(), gradients_of(policy)};
+}
+
+double cosine(const std::map<std::string, at::Tensor>& a, const std::map<std::string, at::Tensor>& b) {
+  double product = 0, squares[2] = {0, 0};
+  for (const auto& [name, gradient] : a) {
+    const at::Tensor x = gradient.to(at::kDouble), y = b.at(name).to(at::kDouble);
+    product += (x * y).sum().item<double>();
+    squares[0] += x.square().sum().item<double>();
+    squares[1] += y.square().sum().item<double>();
+  }
+  return product / std::sqrt(squares[0] * squares[1]);
+}
+
+// With autocast, and with every parameter in 16 bits. Measured: losses within 0.24 %, cosines of at least 0.998. Batch norms amplify
+// rounding: 0.955 there (0.965 with 64 rows), 0.998 with group norms in their place.
 TEST_P(PolicyContract, Bfloat16IsCloseToFloat32) {
   const auto policy = make({{"dropout", 0}});
   policy->train();
   const Batch batch = this->batch(16);
-  const at::Tensor expected_loss = loss_of(*policy, batch).loss;
-  expected_loss.backward();
-  const auto expected = gradients_of(*policy);
-  policy->zero_grad();
-  at::Tensor loss;
-  {
-    const AutocastGuard autocast(make_precision("bf16-mixed", at::kFloat, device_), device_);
-    loss = loss_of(*policy, batch).loss;
+  const Computed expected = computed(*policy, batch, {}, device_);
+  for (const char* name : {"bf16-mixed", "bf16-true"}) {
+    const Computed actual = computed(*policy, batch, make_precision(name, at::kFloat, device_), device_);
+    EXPECT_NEAR(actual.loss, expected.loss, 0.02 * expected.loss) << name;
+    EXPECT_GE(cosine(actual.gradients, expected.gradients), policy->is_batch_coupled() ? 0.93 : 0.99) << name;
   }
-  loss.backward();
-  EXPECT_LE(relative_error(loss, expected_loss), 0.02);
-  double product = 0, square = 0, expected_square = 0;
-  for (const auto& [name, gradient] : gradients_of(*policy)) {
-    product += (gradient * expected.at(name)).sum().item<double>();
-    square += gradient.square().sum().item<double>();
-    expected_square += expected.at(name).square().sum().item<double>();
-  }
-  // Batch statistics of few rows amplify rounding: 0.955 there, at least 0.998 elsewhere.
-  EXPECT_GE(product / std::sqrt(square * expected_square), policy->is_batch_coupled() ? 0.93 : 0.99);
-
-  // Parameters and activations in bfloat16, as with precision=bf16-true.
-  policy->to(at::kBFloat16);
-  Batch reduced = batch;
-  convert_features(reduced, at::kBFloat16);
-  EXPECT_LE(relative_error(loss_of(*policy, reduced).loss, expected_loss), 0.05);
 }
 
 // Noise and dropout included. In doubles, where no TF32 blurs the comparison.
