@@ -1,14 +1,15 @@
 #!/usr/bin/env bash
 # multirank_gpu.sh BIN_DIR: runs the tests of several ranks on 2 GPUs (where there are 4, on 4 too) with NCCL: DDP itself, every policy, the
 # same training on 1 and more ranks, resuming, signals and restarts. BIN_DIR holds cxxrun, vla_worker, ddp_ranks, block_ranks,
-# step_agreement_ranks and training_test. Prints a table in Markdown, and what a failed case printed. Exits with 1 when one failed.
+# step_agreement_ranks and training_test. Prints a table in Markdown, and what a failed case printed. Exits with 1 when one failed, with 77 where
+# there are not 2 GPUs.
 set -uo pipefail
 CXXRUN_TEST_BIN_DIR=$(realpath "$1")
 export CXXRUN_TEST_BIN_DIR CXXRUN_TEST_DEVICE=cuda NCCL_NVLS_ENABLE=0 OMP_NUM_THREADS=1
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 gpus=$(nvidia-smi -L | wc -l)
-((gpus >= 2)) || { echo "2 GPUs are needed, this machine has $gpus" >&2; exit 1; }
+((gpus >= 2)) || { echo "2 GPUs are needed, this machine has $gpus" >&2; exit 77; }
 failed=0
 
 # result NAME RANKS STATUS LOG

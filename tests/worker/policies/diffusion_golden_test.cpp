@@ -122,7 +122,8 @@ TEST_F(DiffusionGolden, LossesOfFiveSteps) { expect_losses(*policy, [&] { return
 TEST_F(DiffusionGolden, LossesOfFiveStepsAtALargeLearningRateInDoublePrecision) {
   use_doubles(*policy, batch);
   const auto curve = golden.json("float64.json").at("losses/lr1e-3").get<std::vector<double>>();
-  expect_losses(*policy, [&] { return loss(); }, 10, torch::tensor(curve, at::kDouble), 1e-9);
+  // A GPU's float32 sinusoids differ in their last bit, which five such steps make 7e-7 of.
+  expect_losses(*policy, [&] { return loss(); }, 10, torch::tensor(curve, at::kDouble), test_device().is_cpu() ? 1e-9 : 1e-5);
 }
 
 TEST_F(DiffusionGolden, SampledByDdpm) {
