@@ -44,7 +44,7 @@ cd "$root" || exit
 if phase set-up scripts/setup.sh --with-tests; then
   for preset in ${CXXRUN_PRESETS:-release asan tsan}; do
     labels=$skipped_labels
-    [[ $preset == asan ]] && labels+="|policy"
+    [[ $preset == asan ]] && labels+="|policy|gpu"
     phase "build $preset" scripts/build.sh --with-tests "$preset" &&
       phase "test $preset" ctest --preset "$preset" -j "$(nproc)" -LE "^($labels)\$" "$@"
   done
