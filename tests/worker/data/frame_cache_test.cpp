@@ -80,10 +80,11 @@ TEST(MemoryFrameCache, TakesFramesUntilItsBudgetIsUsed) {
 }
 
 TEST(MemoryFrameCache, TouchesNoMemoryBeforeFramesCome) {
-  const FrameSet large{.samples = 1'000'000, .frame_bytes = {1'000'000}};
-  const auto cache = memory_frame_cache(large, 1'000'000);
+  // 100 GB: ThreadSanitizer does not always leave more addresses in one piece.
+  const FrameSet large{.samples = 100'000, .frame_bytes = {1'000'000}};
+  const auto cache = memory_frame_cache(large, 100'000);
   std::vector<std::byte> frame(1'000'000);
-  EXPECT_FALSE(cache->read(0, 999'999, frame.data()));
+  EXPECT_FALSE(cache->read(0, 99'999, frame.data()));
   EXPECT_THROW(memory_frame_cache({.samples = INT64_MAX / 2, .frame_bytes = {1000}}, 1), cxxrun::Error);
 }
 
