@@ -81,8 +81,6 @@ Evaluation evaluate(cxxrun::DistributedDataParallel<Policy>& policy, const Norma
   Evaluation result{.loss = totals[0].item<double>() / std::max(1.0, frames),
                     .frames = static_cast<int64_t>(frames),
                     .all = errors_of(errors, valid_steps)};
-  result.action_error = result.all.policy;
-  result.mean_action_error = result.all.mean_action;
   for (int64_t i = 0; i < errors.size(2); ++i) result.dimensions.push_back(errors_of(errors.slice(2, i, i + 1), valid_steps));
   return result;
 }

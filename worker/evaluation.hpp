@@ -22,10 +22,8 @@ struct ActionErrors {
 
 struct Evaluation {
   double loss = 0;  // eval mode, mean over frames
-  double action_error = 0;  // mean |predicted - demonstrated| over steps and dimensions
-  double mean_action_error = 0;  // the same of the dataset's mean action
   int64_t frames = 0;
-  ActionErrors all = {};  // over all dimensions, the two above among them
+  ActionErrors all = {};  // over all dimensions
   std::vector<ActionErrors> dimensions = {};
 };
 

@@ -81,9 +81,9 @@ void Trainer::validate() {
   const Evaluation result = evaluate(ddp_, normalizer_, mean, *loader, in_order.steps_per_epoch(), world_);
   policy_->set_tasks(data_.training->tasks());
   cxxrun::log_info("step {}/{} | validation{} on {} held-out frames: loss {:.4f}, open-loop action error {:.4f} (always the mean action: {:.4f})",
-                   step_, total_steps_, ema_ ? " of the averaged weights" : "", result.frames, result.loss, result.action_error,
-                   result.mean_action_error);
-  validation_metrics_ = {{"val_loss", result.loss}, {"val_action_error", result.action_error}, {"val_mean_action_error", result.mean_action_error}};
+                   step_, total_steps_, ema_ ? " of the averaged weights" : "", result.frames, result.loss, result.all.policy,
+                   result.all.mean_action);
+  validation_metrics_ = {{"val_loss", result.loss}, {"val_action_error", result.all.policy}, {"val_mean_action_error", result.all.mean_action}};
   validation_loss_ = result.loss;
   if (result.loss < (best_ ? best_->loss : INFINITY)) {
     best_ = {step_, result.loss};

@@ -211,7 +211,7 @@ int eval_command(Arguments arguments) {
   const auto mean = mean_action(loaded.stats, world.device(), at::kFloat);
   const Evaluation result = evaluate(ddp, loaded.normalizer, mean, loader, in_order.steps_per_epoch(), world);
   cxxrun::log_info("{}: {} frames of {}: loss {:.6f}, open-loop action error {:.6f} (always the mean action: {:.6f})", loaded.folder.string(),
-                   result.frames, dataset->description(), result.loss, result.action_error, result.mean_action_error);
+                   result.frames, dataset->description(), result.loss, result.all.policy, result.all.mean_action);
   if (!world.is_main()) return 0;
   const auto names = dimension_names(options.dataset, result.dimensions.size());
   print_table(result, names);

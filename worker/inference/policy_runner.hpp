@@ -24,7 +24,8 @@ struct LoadedPolicy {
   data::DatasetStats stats;
   Normalizer normalizer;
 };
-// `path` as for find_pretrained_model(); `ema`: the averaged weights beside the model's (UsageError where there are none).
+// `path` as for find_pretrained_model(); `ema`: the averaged weights beside the model's (UsageError where there are none). Turns TF32 off
+// in the whole process.
 LoadedPolicy load_policy(const std::filesystem::path& path, bool ema, at::Device device);
 
 struct Observation {

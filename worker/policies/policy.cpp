@@ -4,6 +4,19 @@
 
 namespace vla {
 
+void PolicyOptions::describe_lerobot_keys(cxxrun::OptionTable& table) {
+  table.add("lerobot_keys", lerobot_keys_,
+            "LeRobot's keys of a checkpoint's config.json that are no options here, as JSON; checkpoints made from it get them again");
+}
+
+std::vector<ParameterGroup> Policy::parameter_groups() {
+  ParameterGroup group{.name = "model", .lr = 0, .parameters = {}};
+  for (const auto& entry : named_parameters()) {
+    if (entry.value().requires_grad()) group.parameters.emplace_back(entry.key(), entry.value());
+  }
+  return {group};
+}
+
 torch::Tensor Policy::predict_chunk(const Batch& batch) {
   constexpr uint64_t kSeed = 0;
   return sample_chunk(batch, StepRandom(kSeed, 0, batch.position));

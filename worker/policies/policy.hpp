@@ -54,6 +54,13 @@ class PolicyOptions {
   // Training does not start at the last frames of an episode, whose chunks would be mostly padding.
   virtual int64_t drop_n_last_frames() const { return 0; }
   virtual std::optional<TextProcessor> text_processor() const { return std::nullopt; }  // of policies that read tasks
+
+ protected:
+  // The option lerobot_keys, of policies that LeRobot has too.
+  void describe_lerobot_keys(cxxrun::OptionTable& table);
+
+ private:
+  std::string lerobot_keys_;
 };
 
 // One optimizer group: its parameters share a learning-rate factor.
@@ -74,7 +81,7 @@ class Policy : public torch::nn::Module {
  public:
   virtual const PolicyOptions& options() const = 0;
   virtual const PolicyFeatures& features() const = 0;
-  virtual std::vector<ParameterGroup> parameter_groups() = 0;  // every trainable parameter once
+  virtual std::vector<ParameterGroup> parameter_groups();  // every trainable parameter once; one group unless overridden
 
   // float64 [n]: the denominators this micro-batch contributes to (valid action elements, rows, ...). The trainer sums them over
   // ranks and micro-batches before the first forward of a step.

@@ -44,10 +44,10 @@ Evaluation evaluate_echo(int64_t shift, double bias, int64_t batch_size = 4) {
 TEST(Evaluation, ComparesTheFirstPredictedActionWithThatOfTheCurrentFrame) {
   const Evaluation exact = evaluate_echo(0, 0);
   EXPECT_EQ(exact.frames, 21);
-  EXPECT_EQ(exact.action_error, 0);
+  EXPECT_EQ(exact.all.policy, 0);
   EXPECT_EQ(exact.all.policy_rmse, 0);
-  EXPECT_GT(exact.mean_action_error, 0);
-  EXPECT_GT(evaluate_echo(1, 0).action_error, 0);
+  EXPECT_GT(exact.all.mean_action, 0);
+  EXPECT_GT(evaluate_echo(1, 0).all.policy, 0);
 }
 
 TEST(Evaluation, GivesTheErrorOfEachDimension) {
@@ -56,14 +56,14 @@ TEST(Evaluation, GivesTheErrorOfEachDimension) {
   EXPECT_EQ(biased.dimensions[0].policy, 0);
   EXPECT_NEAR(biased.dimensions[1].policy, 0.5, 1e-6);
   EXPECT_NEAR(biased.dimensions[1].policy_rmse, 0.5, 1e-6);
-  EXPECT_NEAR(biased.action_error, 0.5 / 6, 1e-6);
+  EXPECT_NEAR(biased.all.policy, 0.5 / 6, 1e-6);
   EXPECT_NEAR(biased.all.policy_rmse, 0.5 / std::sqrt(6.0), 1e-6);
   EXPECT_GE(biased.dimensions[3].mean_action_rmse, biased.dimensions[3].mean_action);
 }
 
 TEST(Evaluation, DoesNotDependOnTheBatchSize) {
   const Evaluation one = evaluate_echo(1, 0.25, 1), seven = evaluate_echo(1, 0.25, 7);
-  EXPECT_NEAR(one.action_error, seven.action_error, 1e-12);
+  EXPECT_NEAR(one.all.policy, seven.all.policy, 1e-12);
   EXPECT_NEAR(one.all.mean_action_rmse, seven.all.mean_action_rmse, 1e-12);
 }
 

@@ -38,7 +38,7 @@ void ActOptions::describe(cxxrun::OptionTable& table) {
   table.add("optimizer_lr_backbone", optimizer_lr_backbone, "learning rate of the image encoder").at_least(0);
   table.add("backbone_weights", backbone_weights,
             "safetensors file with a torchvision resnet18 state dict that the image encoder starts from, or none").path();
-  table.add("lerobot_keys", lerobot_keys, "LeRobot's keys of a checkpoint's config.json that are no options here, as JSON; checkpoints made from it get them again");
+  describe_lerobot_keys(table);
 }
 
 ActInputs act_inputs(const PolicyFeatures& features) {

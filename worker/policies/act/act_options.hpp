@@ -32,7 +32,6 @@ class ActOptions : public PolicyOptions {
   double optimizer_weight_decay = 1e-4;
   double optimizer_lr_backbone = 1e-5;
   std::string backbone_weights = "none";
-  std::string lerobot_keys = {};
 
   void describe(cxxrun::OptionTable& table) override;
   void validate(const PolicyFeatures& features) const override;

@@ -72,7 +72,7 @@ void DiffusionOptions::describe(cxxrun::OptionTable& table) {
   table.add("scheduler_warmup_steps", scheduler_warmup_steps, "preset of scheduler.warmup_steps").at_least(0).in("steps");
   table.add("backbone_weights", backbone_weights,
             "safetensors file with a torchvision resnet18 state dict that the image encoders start from, or none").path();
-  table.add("lerobot_keys", lerobot_keys, "LeRobot's keys of a checkpoint's config.json that are no options here, as JSON; checkpoints made from it get them again");
+  describe_lerobot_keys(table);
 }
 
 DiffusionInputs diffusion_inputs(const PolicyFeatures& features) {

@@ -48,7 +48,6 @@ class DiffusionOptions : public PolicyOptions {
   std::string scheduler_name = "cosine";
   int64_t scheduler_warmup_steps = 500;
   std::string backbone_weights = "none";
-  std::string lerobot_keys = {};
   bool imagenet_norm = true;  // of the original's images, which are in [-1, 1] already
 
   void describe(cxxrun::OptionTable& table) override;

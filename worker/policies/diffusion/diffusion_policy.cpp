@@ -18,14 +18,6 @@ DiffusionPolicy::DiffusionPolicy(const DiffusionOptions& options, const PolicyFe
   set_activation_checkpointing(false);
 }
 
-std::vector<ParameterGroup> DiffusionPolicy::parameter_groups() {
-  ParameterGroup group{.name = "model", .lr = 0, .parameters = {}};
-  for (const auto& entry : named_parameters()) {
-    if (entry.value().requires_grad()) group.parameters.emplace_back(entry.key(), entry.value());
-  }
-  return {group};
-}
-
 torch::Tensor DiffusionPolicy::counted_actions(const Batch& batch) const {
   return options_.do_mask_loss_for_padding ? valid_actions(batch) : batch.weight.unsqueeze(1).expand({-1, options_.horizon});
 }

@@ -17,7 +17,6 @@ class DiffusionPolicy : public Policy {
 
   const PolicyOptions& options() const override { return options_; }
   const PolicyFeatures& features() const override { return features_; }
-  std::vector<ParameterGroup> parameter_groups() override;
   torch::Tensor loss_counts(const Batch& batch) const override;  // [action elements]
   PolicyLoss compute_loss(const Batch& batch, const torch::Tensor& counts, const StepRandom& random) override;
   // n_action_steps actions, from the current observation's on.

@@ -55,12 +55,6 @@ LinearPolicy::LinearPolicy(const LinearOptions& options, const PolicyFeatures& f
   head_ = register_module("head", torch::nn::Linear(state_dim, options_.chunk_size * action_dim));
 }
 
-std::vector<ParameterGroup> LinearPolicy::parameter_groups() {
-  ParameterGroup group{.name = "model", .lr = 0, .parameters = {}};
-  for (const auto& entry : named_parameters()) group.parameters.emplace_back(entry.key(), entry.value());
-  return {group};
-}
-
 torch::Tensor LinearPolicy::forward(const Batch& batch) {
   return head_(batch.at("observation.state")).view({batch.rows(), options_.chunk_size, -1});
 }

@@ -30,7 +30,6 @@ class LinearPolicy : public Policy {
 
   const PolicyOptions& options() const override { return options_; }
   const PolicyFeatures& features() const override { return features_; }
-  std::vector<ParameterGroup> parameter_groups() override;
   torch::Tensor loss_counts(const Batch& batch) const override;  // [valid action elements]
   PolicyLoss compute_loss(const Batch& batch, const torch::Tensor& counts, const StepRandom& random) override;
   torch::Tensor sample_chunk(const Batch& batch, const StepRandom& random) override;

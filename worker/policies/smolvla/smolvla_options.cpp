@@ -61,7 +61,7 @@ void SmolVlaOptions::describe(cxxrun::OptionTable& table) {
   table.add("vlm_dtype", vlm_dtype, "with training.precision fp32 or bf16-mixed, the dtype of the vision-language model and of the action expert "
             "but for the keys and values of its cross-attention; auto: LeRobot's, bfloat16 where load_vlm_weights or config.json says so")
       .one_of({"auto", "float32", "bfloat16"});
-  table.add("lerobot_keys", lerobot_keys, "LeRobot's keys of a checkpoint's config.json that are no options here, as JSON; checkpoints made from it get them again");
+  describe_lerobot_keys(table);
 }
 
 constexpr char kEmptyCamera[] = "observation.images.empty_camera_";

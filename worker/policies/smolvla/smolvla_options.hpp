@@ -50,7 +50,6 @@ class SmolVlaOptions : public PolicyOptions {
   double max_period = 4.0;
   std::string loss_version = "0.6";
   std::string vlm_dtype = "auto";
-  std::string lerobot_keys = {};
 
   void describe(cxxrun::OptionTable& table) override;
   void validate(const PolicyFeatures& features) const override;

@@ -66,14 +66,6 @@ void SmolVlaPolicy::to(torch::Dtype dtype, bool non_blocking) {
   if (dtype == at::kFloat) apply_layout();
 }
 
-std::vector<ParameterGroup> SmolVlaPolicy::parameter_groups() {
-  ParameterGroup group{.name = "model", .lr = 0, .parameters = {}};
-  for (const auto& entry : named_parameters()) {
-    if (entry.value().requires_grad()) group.parameters.emplace_back(entry.key(), entry.value());
-  }
-  return {group};
-}
-
 void SmolVlaPolicy::set_tasks(const std::vector<std::string>& texts) {
   if (!tokenizer_ && !texts.empty()) tokenizer_ = std::make_unique<TaskTokenizer>(*options_.text_processor());
   tasks_ = texts.empty() ? TaskTokens{} : tokenizer_->tokenize(texts);
