@@ -8,6 +8,7 @@
 
 #include "common/error.hpp"
 #include "common/registry.hpp"
+#include "common/worker_env.hpp"
 #include "common/yaml_config.hpp"
 
 namespace cxxrun {
@@ -86,7 +87,7 @@ T parse_item(const OptionRow& row, const Setting& setting, const std::string& te
         const size_t begin = field + 5, end = std::min(text.find(';', begin), text.size());
         return text.substr(0, begin) + parse_item<T>(row, setting, text.substr(begin, end - begin)) + text.substr(end);
       }
-      return std::filesystem::absolute(setting.directory / text).lexically_normal().string();
+      return std::filesystem::absolute(setting.directory / expand_home(text)).lexically_normal().string();
     }
     if (!row.choices.empty() && !is_choice) {
       refuse(setting, text, fmt::format("one of {}", fmt::join(row.choices, ", ")),
@@ -213,6 +214,12 @@ void apply_setting(OptionTable& table, const Setting& setting, const std::vector
     names.push_back(known.name);
   }
   throw UsageError("{}: unknown key '{}'{}", setting.source, setting.name, did_you_mean(name, names));
+}
+
+std::filesystem::path expand_home(const std::string& path) {
+  const auto home = environment_variable("HOME");
+  if (!home || !(path == "~" || path.starts_with("~/"))) return path;
+  return std::filesystem::path(*home) / (path.size() > 2 ? path.substr(2) : "");
 }
 
 }  // namespace cxxrun

@@ -42,4 +42,7 @@ bool parse_bool(const Setting& setting);
 // "did you mean".
 void apply_setting(OptionTable& table, const Setting& setting, const std::vector<std::string_view>& more_names = {});
 
+// "~/data" in the home folder, for paths that no shell has seen: in files, and behind the = of an option. Others as they are.
+std::filesystem::path expand_home(const std::string& path);
+
 }  // namespace cxxrun

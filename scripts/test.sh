@@ -5,7 +5,7 @@
 #   CTEST OPTION...   passed to every ctest, for example: -R Supervisor; nothing is fuzzed then
 #
 # Three builds are tested: release; asan (AddressSanitizer and UndefinedBehaviorSanitizer, everything but the policies); tsan
-# (ThreadSanitizer, launcher and data loader). Then every reader of untrusted input is fuzzed for a minute (tests/fuzz/run.sh).
+# (ThreadSanitizer, launcher and data loader). Then each of our readers of untrusted input is fuzzed for a minute (tests/fuzz/run.sh).
 # Environment: CXXRUN_PRESETS (default "release asan tsan"), FUZZ_SECONDS (default 60).
 # Exits with 1 if anything failed, after having tried all of it.
 set -uo pipefail

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "common/error.hpp"
+#include "common/worker_env.hpp"
 #include "tests/common/sample_options.hpp"
 #include "tests/support/message_of.hpp"
 
@@ -159,6 +160,10 @@ TEST(ApplySetting, PathsBecomeAbsoluteButWordsAndSchemesStay) {
   EXPECT_EQ(apply("../w", "/data/configs"), "/data/w");
   EXPECT_EQ(apply("/w", "/data"), "/w");
   EXPECT_EQ(apply("w", ""), (std::filesystem::current_path() / "w").string());
+  const std::string home = environment_variable("HOME").value();
+  EXPECT_EQ(apply("~/data", "/configs"), home + "/data");
+  EXPECT_EQ(apply("path=~/a;weight=2", "/configs"), "path=" + home + "/a;weight=2");
+  EXPECT_EQ(apply("~user/a", "/data"), "/data/~user/a");
   EXPECT_EQ(apply("none", "/data"), "none");
   EXPECT_EQ(apply("synthetic:frames=3", "/data"), "synthetic:frames=3");
   EXPECT_EQ(apply("a/b:c", "/data"), "/data/a/b:c");

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Fuzzes every reader of untrusted input: tests/fuzz/run.sh [NAME...]
+# Fuzzes each of our readers of untrusted input (HDF5 is read by libhdf5): tests/fuzz/run.sh [NAME...]
 #
 # Builds tests/fuzz with clang, AddressSanitizer and UndefinedBehaviorSanitizer into build/fuzz and runs each fuzzer for FUZZ_SECONDS
 # (default 60), one on each core, from FUZZ_SEED (default 1; 0 = another one every time). What they learn stays in build/fuzz/corpus. Fails if one of them found something: its

@@ -9,20 +9,16 @@
 
 #include "common/atomic_file.hpp"
 #include "common/error.hpp"
+#include "common/option_parse.hpp"
 #include "common/worker_env.hpp"
 
 namespace vla::data {
 namespace {
 
 namespace fs = std::filesystem;
+using cxxrun::expand_home;
 
 constexpr uintmax_t kLongestReference = 256;
-
-fs::path expand_home(const std::string& path) {
-  const auto home = cxxrun::environment_variable("HOME");
-  if (!home || !(path == "~" || path.starts_with("~/"))) return path;
-  return fs::path(*home) / (path.size() > 2 ? path.substr(2) : "");
-}
 
 struct Place {
   const char* variable;
