@@ -101,6 +101,17 @@ void TrainingOptions::describe(OptionTable& table) {
             "allow parameters that get no gradient in some steps (slower)");
 }
 
+void SpeedOptions::describe(OptionTable& table) {
+  table
+      .add("mode", mode,
+           "reference: operation by operation as the reference has it; fast: fused kernels, which round elsewhere; auto: fast on GPUs")
+      .one_of({"auto", "reference", "fast"});
+  table
+      .add("graph", graph,
+           "run a whole step as one CUDA graph; auto: on GPUs in fast mode, unless something in the step cannot be captured")
+      .one_of({"auto", "on", "off"});
+}
+
 void TrainConfig::describe(OptionTable& table) {
   table.section("dataset", dataset);
   table.section("policy", policy);
@@ -109,6 +120,7 @@ void TrainConfig::describe(OptionTable& table) {
   table.section("scheduler", scheduler);
   table.section("ema", ema);
   table.section("grad_scaler", grad_scaler);
+  table.section("speed", speed);
   table.section("augment", augment);
   table.section("data", data);
   table.section("logging", logging);

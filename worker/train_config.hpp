@@ -66,6 +66,15 @@ struct TrainingOptions {
   void describe(cxxrun::OptionTable& table);
 };
 
+// How a step is computed; what it computes is the same within rounding.
+struct SpeedOptions {
+  std::string mode = "auto";
+  std::string graph = "auto";
+
+  bool is_fast(bool on_gpu) const { return mode == "fast" || (mode == "auto" && on_gpu); }
+  void describe(cxxrun::OptionTable& table);
+};
+
 struct TrainConfig {
   DatasetOptions dataset;
   PolicyChoice policy;
@@ -74,6 +83,7 @@ struct TrainConfig {
   SchedulerOptions scheduler;
   EmaOptions ema;
   GradScalerOptions grad_scaler;
+  SpeedOptions speed;
   AugmentOptions augment;
   data::DataOptions data;
   LoggingOptions logging;

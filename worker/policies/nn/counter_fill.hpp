@@ -40,10 +40,12 @@ struct CounterFill {
   double drop_probability = 0;
   uint64_t seed = 0;
   uint32_t step = 0;
+  const int64_t* step_on_device = nullptr;  // read instead of `step` where given: a captured graph runs at many steps
   uint32_t stream = 0;
   const int64_t* position = nullptr;  // [rows], on the tensor's device
   int64_t outer = 1, rows = 0, inner = 0;
 
+  VLA_HOST_DEVICE uint32_t current_step() const { return step_on_device != nullptr ? static_cast<uint32_t>(*step_on_device) : step; }
   VLA_HOST_DEVICE int64_t elements_per_row() const { return outer * inner; }
   VLA_HOST_DEVICE int64_t blocks_per_row() const { return (elements_per_row() + 3) / 4; }
 };
@@ -53,7 +55,7 @@ template <class T>
 VLA_HOST_DEVICE void counter_fill_block(const CounterFill& fill, const T* input, T* output, int64_t row, int64_t block) {
   using Real = std::conditional_t<std::is_same_v<T, double>, double, float>;
   const PhiloxBlock bits =
-      philox4x32_10({{static_cast<uint32_t>(block), static_cast<uint32_t>(fill.position[row]), fill.step, fill.stream}},
+      philox4x32_10({{static_cast<uint32_t>(block), static_cast<uint32_t>(fill.position[row]), fill.current_step(), fill.stream}},
                     static_cast<uint32_t>(fill.seed), static_cast<uint32_t>(fill.seed >> 32));
   const double to_unit = 1.0 / 4294967296.0;
   for (int lane = 0; lane < 4; ++lane) {

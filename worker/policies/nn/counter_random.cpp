@@ -20,10 +20,14 @@ CudaElement cuda_element(at::ScalarType type) {
   }
 }
 
-// `output` and, for dropout, `input` are contiguous [outer, rows, inner].
-void run(CounterFill fill, const at::Tensor& position, const at::Tensor& input, at::Tensor& output) {
+// `output` and, for dropout, `input` are contiguous [outer, rows, inner]. `step` may be undefined.
+void run(CounterFill fill, const at::Tensor& position, const at::Tensor& step, const at::Tensor& input, at::Tensor& output) {
   TORCH_CHECK(position.device() == output.device() && position.scalar_type() == at::kLong, "position must be int64 on ", output.device());
   fill.position = position.const_data_ptr<int64_t>();
+  if (step.defined()) {
+    TORCH_CHECK(step.device() == output.device() && step.scalar_type() == at::kLong, "the step must be int64 on ", output.device());
+    fill.step_on_device = step.const_data_ptr<int64_t>();
+  }
   const void* in = input.defined() ? input.const_data_ptr() : nullptr;
   if (output.is_cuda()) {
     const c10::cuda::CUDAGuard guard(output.device());
@@ -45,14 +49,14 @@ void run(CounterFill fill, const at::Tensor& position, const at::Tensor& input, 
 // Draws the mask again in backward instead of keeping it: the numbers are cheaper than the memory traffic.
 struct Dropout : torch::autograd::Function<Dropout> {
   static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& x, const at::Tensor& position,
-                            const CounterFill& fill) {
-    context->save_for_backward({position});
+                            const at::Tensor& step, const CounterFill& fill) {
+    context->save_for_backward({position, step});
     context->saved_data["seed"] = static_cast<int64_t>(fill.seed);
     context->saved_data["step"] = static_cast<int64_t>(fill.step);
     context->saved_data["stream"] = static_cast<int64_t>(fill.stream);
     context->saved_data["p"] = fill.drop_probability;
     context->saved_data["shape"] = std::vector<int64_t>{fill.outer, fill.rows, fill.inner};
-    return apply_mask(x, position, fill);
+    return apply_mask(x, position, step, fill);
   }
 
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context, torch::autograd::variable_list gradient) {
@@ -62,13 +66,14 @@ struct Dropout : torch::autograd::Function<Dropout> {
                            .seed = static_cast<uint64_t>(saved["seed"].toInt()), .step = static_cast<uint32_t>(saved["step"].toInt()),
                            .stream = static_cast<uint32_t>(saved["stream"].toInt()), .outer = shape[0], .rows = shape[1],
                            .inner = shape[2]};
-    return {apply_mask(gradient[0], context->get_saved_variables()[0], fill), {}, {}};
+    const auto tensors = context->get_saved_variables();
+    return {apply_mask(gradient[0], tensors[0], tensors[1], fill), {}, {}, {}};
   }
 
-  static at::Tensor apply_mask(const at::Tensor& x, const at::Tensor& position, const CounterFill& fill) {
+  static at::Tensor apply_mask(const at::Tensor& x, const at::Tensor& position, const at::Tensor& step, const CounterFill& fill) {
     const at::Tensor input = x.contiguous();
     at::Tensor output = at::empty_like(input);
-    run(fill, position, input, output);
+    run(fill, position, step, input, output);
     return output;
   }
 };
@@ -99,7 +104,7 @@ at::Tensor StepRandom::draw(CounterFill fill, at::IntArrayRef shape, at::ScalarT
   fill.step = static_cast<uint32_t>(step_);
   fill.rows = position_.size(0);
   fill.inner = c10::multiply_integers(shape);
-  run(fill, position_, {}, output);
+  run(fill, position_, step_on_device_, {}, output);
   return output;
 }
 
@@ -119,7 +124,7 @@ at::Tensor StepRandom::dropout(const at::Tensor& x, double p, uint32_t stream, i
   const CounterFill fill{.kind = CounterFill::Kind::kDropout, .drop_probability = p, .seed = seed_, .step = static_cast<uint32_t>(step_),
                          .stream = stream, .outer = c10::multiply_integers(sizes.slice(0, batch_dim)), .rows = rows,
                          .inner = c10::multiply_integers(sizes.slice(batch_dim + 1))};
-  return Dropout::apply(x, position_, fill);
+  return Dropout::apply(x, position_, step_on_device_, fill);
 }
 
 }  // namespace vla

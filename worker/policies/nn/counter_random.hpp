@@ -19,8 +19,10 @@ uint32_t random_stream(std::string_view name);
 
 class StepRandom {
  public:
-  // `position` int64 [B] on the batch's device.
-  StepRandom(uint64_t seed, int64_t step, at::Tensor position) : seed_(seed), step_(step), position_(std::move(position)) {}
+  // `position` int64 [B] on the batch's device. `step_on_device`: int64 scalar there, which is read instead of `step` where it is
+  // given, whenever numbers are drawn: a captured graph draws those of the step at which it runs.
+  StepRandom(uint64_t seed, int64_t step, at::Tensor position, at::Tensor step_on_device = {})
+      : seed_(seed), step_(step), position_(std::move(position)), step_on_device_(std::move(step_on_device)) {}
 
   // `values`, [B, shape...], are given for the stream of this name instead of drawn ones: recorded numbers of a reference.
   void replace(std::string_view name, at::Tensor values) { replaced_[random_stream(name)] = std::move(values); }
@@ -40,7 +42,7 @@ class StepRandom {
 
   uint64_t seed_;
   int64_t step_;
-  at::Tensor position_;
+  at::Tensor position_, step_on_device_;
   std::map<uint32_t, at::Tensor> replaced_;  // by stream
 };
 
