@@ -7,7 +7,7 @@ namespace {
 
 using Seconds = std::chrono::duration<double>;
 
-constexpr int64_t kTimes = 5;  // of a rank: data, forward and backward, exposed all-reduce, optimizer, wait in the loader
+constexpr int64_t kTimes = 6;  // of a rank: data, forward, backward, exposed all-reduce, optimizer, wait in the loader
 
 }  // namespace
 
@@ -19,18 +19,24 @@ void MetricWindow::add_loss(const PolicyLoss& loss) {
     values.push_back(value.to(torch::kDouble));
   }
   const auto stacked = torch::stack(values);
-  step_ = step_.defined() ? step_.add_(stacked) : stacked;
+  if (!step_.defined()) {
+    step_ = torch::zeros_like(stacked);
+    sums_ = torch::zeros_like(stacked);
+    norms_ = torch::zeros({2}, stacked.options());
+  }
+  step_.add_(stacked);
 }
 
-void MetricWindow::end_step(const torch::Tensor& grad_norm, int64_t samples) {
+void MetricWindow::end_step(const torch::Tensor& grad_norm) {
   const auto norm = grad_norm.to(torch::kDouble);
   const auto good = at::isfinite(norm);
-  const auto finite = at::where(good, torch::stack({norm, torch::ones_like(norm)}), 0.0);
+  norms_.add_(at::where(good, torch::stack({norm, torch::ones_like(norm)}), 0.0));
   // The mask, not a product: NaN times zero is NaN.
-  const auto step = at::where(good, step_, 0.0);
-  norms_ = norms_.defined() ? norms_.add_(finite) : finite;
-  sums_ = sums_.defined() ? sums_.add_(step) : step;
-  step_ = torch::Tensor();
+  sums_.add_(at::where(good, step_, 0.0));
+  step_.zero_();
+}
+
+void MetricWindow::count_step(int64_t samples) {
   samples_ += samples;
   ++steps_;
 }
@@ -39,7 +45,7 @@ StepMetrics MetricWindow::close(const cxxrun::World& world, std::chrono::nanosec
   const StepSeconds own = timer_.take();
   const int64_t ranks = world.size();
   auto times = torch::zeros({ranks, kTimes}, torch::kDouble);
-  times[world.rank()] = torch::tensor({own.data, own.forward_backward, own.all_reduce, own.optimizer, Seconds(waited - waited_before_).count()}, torch::kDouble);
+  times[world.rank()] = torch::tensor({own.data, own.forward, own.backward, own.all_reduce, own.optimizer, Seconds(waited - waited_before_).count()}, torch::kDouble);
   const auto total = torch::cat({times.flatten().to(sums_.device()), sums_});
   world.all_reduce_sum(total);
   const torch::Tensor host = torch::cat({total, norms_}).cpu();
@@ -56,20 +62,25 @@ StepMetrics MetricWindow::close(const cxxrun::World& world, std::chrono::nanosec
   metrics.seconds_per_step = seconds / static_cast<double>(steps_);
   metrics.samples_per_s = static_cast<double>(samples_) / seconds;
   // The slowest rank is the one that has most to do by itself: the others wait for it in the all-reduce.
-  metrics.slowest_rank = (times.select(1, 0) + times.select(1, 1) + times.select(1, 3)).argmax().item<int64_t>();
+  metrics.slowest_rank = (times.select(1, 0) + times.select(1, 1) + times.select(1, 2) + times.select(1, 4)).argmax().item<int64_t>();
   const double* slowest = times.const_data_ptr<double>() + *metrics.slowest_rank * kTimes;
   metrics.data_s = slowest[0];
-  metrics.forward_backward_s = slowest[1];
-  metrics.all_reduce_s = slowest[2];
-  metrics.optimizer_s = slowest[3];
-  metrics.data_wait = times.select(1, 4).mean().item<double>() / seconds;
+  metrics.forward_s = slowest[1];
+  metrics.forward_backward_s = slowest[1] + slowest[2];
+  metrics.all_reduce_s = slowest[3];
+  metrics.optimizer_s = slowest[4];
+  metrics.data_wait = times.select(1, 5).mean().item<double>() / seconds;
   if (const int64_t skipped = steps_ - static_cast<int64_t>(good); skipped > 0) metrics.more.emplace_back("skipped_steps", skipped);
   restart(waited);
   return metrics;
 }
 
 void MetricWindow::restart(std::chrono::nanoseconds waited) {
-  step_ = sums_ = norms_ = torch::Tensor();
+  if (step_.defined()) {
+    step_.zero_();
+    sums_.zero_();
+    norms_.zero_();
+  }
   steps_ = samples_ = 0;
   start_ = std::chrono::steady_clock::now();
   waited_before_ = waited;

@@ -20,9 +20,12 @@ class MetricWindow {
   explicit MetricWindow(at::Device device) : timer_(device) { restart({}); }
 
   StepTimer& timer() { return timer_; }
-  void add_loss(const PolicyLoss& loss);  // of every micro-batch
-  // `grad_norm`: of the global gradient, a scalar. `samples`: of all ranks.
-  void end_step(const torch::Tensor& grad_norm, int64_t samples);
+  // On the device, in memory that stays: both may be captured in a graph. add_loss: of every micro-batch; end_step: after a step's
+  // last, with the global gradient's norm, a scalar.
+  void add_loss(const PolicyLoss& loss);
+  void end_step(const torch::Tensor& grad_norm);
+  // Counts a step, of `samples` of all ranks; on the host.
+  void count_step(int64_t samples);
   // This rank's part of the loss of the step that is being added up, a scalar; undefined before the first add_loss().
   torch::Tensor step_loss() const { return step_.defined() ? step_[0] : torch::Tensor(); }
 

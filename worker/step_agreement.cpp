@@ -5,21 +5,19 @@
 
 namespace vla {
 
-void StepAgreement::note(int64_t step, const torch::Tensor& loss, const torch::Tensor& grad_norm) {
-  const auto options = torch::dtype(torch::kDouble).device(world_.device());
-  noted_ = torch::zeros({world_.size() + 1}, options);
-  noted_[world_.rank()] = at::isfinite(loss).logical_not().to(options);
+StepAgreement::StepAgreement(const cxxrun::World& world, ShutdownWatcher& shutdown)
+    : world_(world), shutdown_(shutdown), noted_(torch::zeros({world.size() + 1}, torch::dtype(torch::kDouble).device(world.device()))) {}
+
+void StepAgreement::note(const torch::Tensor& loss, const torch::Tensor& grad_norm) {
+  noted_[world_.rank()].copy_(at::isfinite(loss).logical_not());
   // Every rank has the same norm: one of them says so.
-  if (world_.is_main()) noted_[-1] = at::isfinite(grad_norm).logical_not().to(options);
-  noted_step_ = step;
+  if (world_.is_main()) noted_[-1].copy_(at::isfinite(grad_norm).logical_not());
 }
 
 torch::Tensor StepAgreement::exchange(const torch::Tensor& counts) {
-  const double save = shutdown_.take_save_request() ? 1 : 0;
-  const double stop = shutdown_.stop_signal() != 0 ? 1 : 0;
-  const auto wishes = torch::tensor({save, stop}, torch::kDouble).to(world_.device());
-  if (!noted_.defined()) noted_ = torch::zeros({world_.size() + 1}, torch::dtype(torch::kDouble).device(world_.device()));
-  const auto all = torch::cat({counts, wishes, noted_});
+  // Filled on the device: a copy from the host would wait for all that the device still has to do.
+  const auto wish = [&](bool wanted) { return torch::full({1}, wanted ? 1.0 : 0.0, noted_.options()); };
+  const auto all = torch::cat({counts, wish(shutdown_.take_save_request()), wish(shutdown_.stop_signal() != 0), noted_});
   world_.all_reduce_sum(all);
   noted_.zero_();
   sent_step_ = noted_step_;

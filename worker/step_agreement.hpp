@@ -22,10 +22,13 @@ struct NonFiniteStep {
 
 class StepAgreement {
  public:
-  StepAgreement(const cxxrun::World& world, ShutdownWatcher& shutdown) : world_(world), shutdown_(shutdown) {}
+  StepAgreement(const cxxrun::World& world, ShutdownWatcher& shutdown);
 
-  // Remembers, for the next exchange, whether this rank's `loss` (a scalar) and the global `grad_norm` of `step` are finite.
-  void note(int64_t step, const torch::Tensor& loss, const torch::Tensor& grad_norm);
+  // Remembers, for the next exchange, whether this rank's `loss` (a scalar) and the global `grad_norm` are finite. On the device, in
+  // memory that stays: may be captured in a graph.
+  void note(const torch::Tensor& loss, const torch::Tensor& grad_norm);
+  // What was noted was noted in `step`.
+  void set_step(int64_t step) { noted_step_ = step; }
 
   // Sums `counts` (float64 [n], on the device) over the ranks, and takes this rank's requests and notes along.
   torch::Tensor exchange(const torch::Tensor& counts);

@@ -17,16 +17,19 @@
 #include "worker/data/renamed_dataset.hpp"
 #include "worker/dataset_parts.hpp"
 #include "worker/flops.hpp"
+#include "worker/policies/nn/fast_mode.hpp"
 #include "worker/training_context.hpp"
 
 namespace vla {
 namespace {
 
 constexpr int64_t kMostSkippedInARow = 100;
+constexpr size_t kResidentSteps = 2;
 
 // The same initial weights on every rank and device: made on the CPU from the seed.
 std::shared_ptr<Policy> make_policy(const TrainingJob& job, const PolicyFeatures& features, const Precision& precision, const cxxrun::World& world) {
   const TrainConfig& config = job.config;
+  set_fast_mode(config.speed.is_fast(world.device().is_cuda()));
   torch::manual_seed(static_cast<uint64_t>(config.training.seed));
   const auto& entry = cxxrun::find_in_registry(policy_registry(), config.policy.type, "policy.type");
   auto policy = entry.make(job.policy, features);
@@ -68,6 +71,17 @@ cxxrun::DdpOptions ddp_options(const TrainingOptions& options, StepTimer& timer)
           .on_last_bucket = [&timer] { timer.mark(StepMark::kBackwardDone); }};
 }
 
+// Why a step is not to be captured as a CUDA graph, for the user; empty = it is.
+std::string why_no_graph(const TrainConfig& config, const cxxrun::World& world) {
+  if (!world.device().is_cuda()) return "training runs on the CPU";
+  if (config.speed.graph == "off") return "speed.graph is off";
+  if (config.speed.graph == "auto" && !config.speed.is_fast(true)) return "speed.mode is reference";
+  if (config.training.find_unused_parameters) return "training.find_unused_parameters reads which parameters were used in every step";
+  if (config.ema.enable) return "the averaged weights' decay changes from step to step";
+  if (world.size() > 1 && world.backend() != "nccl") return "backend " + world.backend() + " sums on the CPU";
+  return {};
+}
+
 std::vector<std::string> camera_keys(const PolicyFeatures& features) {
   std::vector<std::string> keys;
   for (const PolicyFeature& input : features.inputs) {
@@ -107,6 +121,11 @@ Trainer::Trainer(const TrainingJob& job, const cxxrun::World& world, ShutdownWat
       shutdown_(shutdown),
       launcher_(launcher) {
   apply_tf32(precision_);
+  graph_.emplace(why_no_graph(job.config, world), job.config.speed.graph == "on");
+  if (world.device().is_cuda()) {
+    device_step_ = torch::zeros({}, torch::dtype(torch::kLong).device(world.device()));
+    at::globalContext().setBenchmarkCuDNN(fast_mode());
+  }
   if (precision_.needs_scaler) scaler_.emplace(job.config.grad_scaler, world.device());
   if (job.config.ema.enable) ema_.emplace(*policy_, job.config.ema);
   schedule_.emplace(job.config.scheduler, job.config.optimizer.lr, schedule_steps_);
@@ -167,23 +186,37 @@ void Trainer::train_step() {
   counts = agreement_.exchange(counts);
   timer.mark(StepMark::kDataReady);
 
-  training_context().enter("forward and backward pass");
+  // What changes from step to step is in the device's memory, where graphs read it.
+  if (device_step_.defined()) device_step_.fill_(step_);
+  optimizer_.set_lr_factor(lr_.factor * schedule_->factor(step_));
+  agreement_.set_step(step_);
   ddp_.train();
   for (size_t i = 0; i < micro_batches.size(); ++i) {
-    ddp_.set_sync(i + 1 == micro_batches.size());
-    const PolicyLoss loss = forward(micro_batches[i], counts);
-    (scaler_ ? scaler_->scale(loss.loss) : loss.loss).backward();
-    window_.add_loss(loss);
+    const bool is_last = i + 1 == micro_batches.size();
+    graph_->run(is_last, micro_batches[i], counts,
+                [&](const Batch& batch, const torch::Tensor& sums) { run_micro_batch(batch, sums, is_last); });
   }
-  timer.mark(StepMark::kReduced);
-  training_context().enter("update");
-  update();
   timer.mark(StepMark::kUpdated);
+  graph_->end_step();
+  window_.count_step(sampler_.global_batch_size(step_));
   launcher_.beat(++step_);
 }
 
+void Trainer::run_micro_batch(const Batch& batch, const torch::Tensor& counts, bool is_last) {
+  training_context().enter("forward and backward pass");
+  ddp_.set_sync(is_last);
+  const PolicyLoss loss = forward(batch, counts);
+  window_.timer().mark(StepMark::kForwardDone);
+  (scaler_ ? scaler_->scale(loss.loss) : loss.loss).backward();
+  window_.add_loss(loss);
+  if (!is_last) return;
+  window_.timer().mark(StepMark::kReduced);
+  training_context().enter("update");
+  update();
+}
+
 PolicyLoss Trainer::forward(const Batch& batch, const torch::Tensor& counts) {
-  const StepRandom random(static_cast<uint64_t>(options_.seed), step_, batch.position);
+  const StepRandom random(static_cast<uint64_t>(options_.seed), step_, batch.position, device_step_);
   const AutocastGuard autocast(precision_, world_.device());
   PolicyLoss loss;
   const auto run = [&] { loss = ddp_.forward([&](Policy& policy) { return policy.compute_loss(batch, counts, random); }); };
@@ -196,7 +229,6 @@ PolicyLoss Trainer::forward(const Batch& batch, const torch::Tensor& counts) {
 }
 
 void Trainer::update() {
-  optimizer_.set_lr_factor(lr_.factor * schedule_->factor(step_));
   if (scaler_) scaler_->unscale(optimizer_.gradients());
   const torch::Tensor grad_norm = optimizer_.clip_grad_norm();
   optimizer_.step(scaler_ ? scaler_->found_inf() : torch::Tensor());
@@ -204,11 +236,12 @@ void Trainer::update() {
   if (scaler_) scaler_->update();
   if (ema_) ema_->update(step_ + 1);
   // A scaler meets infinite gradients in the course of its work: only the loss tells then.
-  agreement_.note(step_, window_.step_loss(), scaler_ ? torch::zeros_like(grad_norm) : grad_norm);
-  window_.end_step(grad_norm, sampler_.global_batch_size(step_));
+  agreement_.note(window_.step_loss(), scaler_ ? torch::zeros_like(grad_norm) : grad_norm);
+  window_.end_step(grad_norm);
 }
 
 std::vector<Batch> Trainer::next_micro_batches() {
+  if (resident_ && resident_->size() == kResidentSteps) return (*resident_)[static_cast<size_t>(step_) % kResidentSteps];
   std::vector<Batch> batches;
   std::vector<int64_t> samples;
   training_context().begin_step(step_ + 1, total_steps_);
@@ -224,6 +257,7 @@ std::vector<Batch> Trainer::next_micro_batches() {
     convert_features(batches.back(), precision_.parameters);
   }
   training_context().set_samples(std::move(samples));
+  if (resident_) resident_->push_back(batches);
   return batches;
 }
 

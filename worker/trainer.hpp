@@ -26,6 +26,7 @@
 #include "worker/run_plan.hpp"
 #include "worker/start_table.hpp"
 #include "worker/step_agreement.hpp"
+#include "worker/step_graph.hpp"
 #include "worker/training_data.hpp"
 
 namespace vla {
@@ -39,6 +40,21 @@ struct TrainingJob {
   std::optional<std::filesystem::path> resume;  // a checkpoint's folder
 };
 
+// For benchmarks.
+struct MeasureOptions {
+  int64_t warmup = 15, steps = 30;
+  bool resident = false;  // the first two batches stay on the device and are used again and again
+  std::function<void(int64_t step)> before_step;  // of the measured steps, from 0
+};
+
+struct Measurement {
+  StepMetrics metrics;  // of the measured steps
+  double median_step_s = 0;
+  bool as_graph = false;
+  std::string why_no_graph;  // empty where there is one
+  int64_t parameters = 0, trainable_parameters = 0;
+};
+
 class Trainer {
  public:
   Trainer(const TrainingJob& job, const cxxrun::World& world, ShutdownWatcher& shutdown, cxxrun::ControlChannel& launcher);
@@ -50,11 +66,16 @@ class Trainer {
   // last checkpoint could not be saved.
   int run();
 
+  // Trains without logging and saving, and says how fast. Needs warmup + steps steps to train. A collective.
+  Measurement measure(const MeasureOptions& options);
+
  private:
   void train_step();
   std::vector<Batch> next_micro_batches();
+  void run_micro_batch(const Batch& batch, const torch::Tensor& counts, bool is_last);
   PolicyLoss forward(const Batch& batch, const torch::Tensor& counts);
   void update();
+  StepMetrics close_window();
   void act_on_non_finite(const NonFiniteStep& bad);
   void open_output();
   void log_step();
@@ -93,6 +114,9 @@ class Trainer {
   std::optional<LrSchedule> schedule_;
   StepAgreement agreement_;
   std::unique_ptr<data::Loader> loader_;
+  torch::Tensor device_step_;  // int64 scalar: step_ for kernels; undefined on the CPU
+  std::optional<StepGraph> graph_;
+  std::optional<std::vector<std::vector<Batch>>> resident_;  // micro-batches of the steps that measure() repeats
   int64_t forward_flops_ = 0;  // of a micro-batch; 0 = not counted yet
   std::optional<double> peak_flops_;  // of this rank's device
   int64_t skipped_in_a_row_ = 0, skipped_at_ = -1;

@@ -1,4 +1,6 @@
 // What the trainer prints, stores and reads back: the loop itself is in trainer.cpp.
+#include <algorithm>
+#include <chrono>
 #include <cmath>
 
 #include <torch/torch.h>
@@ -50,9 +52,8 @@ void Trainer::print_start(StartInfo info) const {
   for (const std::string& line : start_lines(job_.config, info)) cxxrun::log_info("{}", line);
 }
 
-void Trainer::log_step() {
+StepMetrics Trainer::close_window() {
   StepMetrics metrics = window_.close(world_, loader_->waited());
-  if (!world_.is_main()) return;
   metrics.step = step_;
   metrics.total_steps = total_steps_;
   metrics.epoch = static_cast<double>(step_) / static_cast<double>(sampler_.steps_per_epoch());
@@ -60,6 +61,12 @@ void Trainer::log_step() {
   if (peak_flops_ && forward_flops_ > 0) {
     metrics.mfu = 3 * static_cast<double>(forward_flops_ * batch_.accumulation) / (metrics.seconds_per_step * *peak_flops_);
   }
+  return metrics;
+}
+
+void Trainer::log_step() {
+  StepMetrics metrics = close_window();
+  if (!world_.is_main()) return;
   if (const auto stats = gpu_monitor_ ? gpu_monitor_->read() : std::nullopt) metrics.gpus = {*stats};
   if (job_.config.logging.sample_ids) metrics.sample_ids = sampler_.global_batch(step_ - 1);
   metrics.skipped_rows = loader_->skipped().rows;  // of this rank
@@ -91,6 +98,37 @@ void Trainer::validate() {
   }
   schedule_->observe(result.loss);
   window_.exclude(std::chrono::steady_clock::now() - start);
+}
+
+Measurement Trainer::measure(const MeasureOptions& options) {
+  if (options.resident) resident_.emplace();
+  const auto step = [&] {
+    if (step_ >= total_steps_) throw cxxrun::UsageError("training.steps = {} are too few for {} steps of warm-up and {} measured ones", total_steps_, options.warmup, options.steps);
+    train_step();
+    const StepAgreement::Requests requests = agreement_.requests();
+    if (requests.non_finite) act_on_non_finite(*requests.non_finite);
+  };
+  for (int64_t i = 0; i < options.warmup; ++i) step();
+  agreement_.settle();
+  window_.restart(loader_->waited());
+  std::vector<double> seconds;
+  for (int64_t i = 0; i < options.steps; ++i) {
+    if (options.before_step) options.before_step(i);
+    const auto start = std::chrono::steady_clock::now();
+    step();
+    seconds.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+  }
+  Measurement result{.metrics = {}, .median_step_s = 0, .as_graph = graph_->is_replayed(), .why_no_graph = graph_->reason()};
+  agreement_.settle();
+  result.metrics = close_window();
+  std::ranges::nth_element(seconds, seconds.begin() + options.steps / 2);
+  result.median_step_s = seconds[static_cast<size_t>(options.steps / 2)];
+  for (const auto& parameter : policy_->parameters()) {
+    result.parameters += parameter.numel();
+    if (parameter.requires_grad()) result.trainable_parameters += parameter.numel();
+  }
+  resident_.reset();
+  return result;
 }
 
 TrainingState Trainer::state() const {

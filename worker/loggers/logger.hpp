@@ -29,6 +29,7 @@ struct StepMetrics {
   // Parts of a step on the slowest rank, in seconds.
   std::optional<double> data_s = {};
   std::optional<double> forward_backward_s = {};
+  std::optional<double> forward_s = {};  // of forward_backward_s
   std::optional<double> all_reduce_s = {};  // the part that computing does not hide
   std::optional<double> optimizer_s = {};
   std::optional<int64_t> slowest_rank = {};

@@ -37,7 +37,8 @@ TEST_F(StepAgreementRanks, SumsTheCounts) {
 
 TEST_F(StepAgreementRanks, EveryRankLearnsWhoseLossWasNotFiniteAndOnlyOnce) {
   const auto last = world.size() - 1;
-  agreement.note(7, scalar(world.rank() == last ? NAN : 1.0), scalar(NAN));
+  agreement.set_step(7);
+  agreement.note(scalar(world.rank() == last ? NAN : 1.0), scalar(NAN));
   exchange(1);
   const auto requests = agreement.requests();
   ASSERT_TRUE(requests.non_finite);
@@ -49,7 +50,8 @@ TEST_F(StepAgreementRanks, EveryRankLearnsWhoseLossWasNotFiniteAndOnlyOnce) {
 }
 
 TEST_F(StepAgreementRanks, AnInfiniteGradientOfFiniteLossesNamesNoRank) {
-  agreement.note(3, scalar(1.0), scalar(INFINITY));
+  agreement.set_step(3);
+  agreement.note(scalar(1.0), scalar(INFINITY));
   const auto requests = agreement.settle();
   ASSERT_TRUE(requests.non_finite);
   EXPECT_EQ(requests.non_finite->step, 3);
@@ -58,9 +60,11 @@ TEST_F(StepAgreementRanks, AnInfiniteGradientOfFiniteLossesNamesNoRank) {
 }
 
 TEST_F(StepAgreementRanks, SettlingKeepsWhatTheExchangeBeforeFound) {
-  agreement.note(4, scalar(NAN), scalar(NAN));
+  agreement.set_step(4);
+  agreement.note(scalar(NAN), scalar(NAN));
   exchange(1);
-  agreement.note(5, scalar(1.0), scalar(1.0));
+  agreement.set_step(5);
+  agreement.note(scalar(1.0), scalar(1.0));
   const auto requests = agreement.settle();
   ASSERT_TRUE(requests.non_finite);
   EXPECT_EQ(requests.non_finite->step, 4);
