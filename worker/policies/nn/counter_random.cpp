@@ -49,7 +49,8 @@ void run(CounterFill fill, const at::Tensor& position, const at::Tensor& step, c
 // Draws the mask again in backward instead of keeping it: the numbers are cheaper than the memory traffic.
 struct Dropout : torch::autograd::Function<Dropout> {
   static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& x, const at::Tensor& position,
-                            const at::Tensor& step, const CounterFill& fill) {
+                            const std::optional<at::Tensor>& device_step, const CounterFill& fill) {
+    const at::Tensor step = device_step.value_or(at::Tensor());
     context->save_for_backward({position, step});
     context->saved_data["seed"] = static_cast<int64_t>(fill.seed);
     context->saved_data["step"] = static_cast<int64_t>(fill.step);
@@ -124,7 +125,7 @@ at::Tensor StepRandom::dropout(const at::Tensor& x, double p, uint32_t stream, i
   const CounterFill fill{.kind = CounterFill::Kind::kDropout, .drop_probability = p, .seed = seed_, .step = static_cast<uint32_t>(step_),
                          .stream = stream, .outer = c10::multiply_integers(sizes.slice(0, batch_dim)), .rows = rows,
                          .inner = c10::multiply_integers(sizes.slice(batch_dim + 1))};
-  return Dropout::apply(x, position_, step_on_device_, fill);
+  return Dropout::apply(x, position_, step_on_device_.defined() ? std::optional(step_on_device_) : std::nullopt, fill);
 }
 
 }  // namespace vla
