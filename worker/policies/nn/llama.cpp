@@ -1,8 +1,5 @@
 #include "worker/policies/nn/llama.hpp"
 
-#include <cmath>
-#include <limits>
-
 #include <torch/torch.h>
 
 #include "worker/policies/nn/precision.hpp"
@@ -14,25 +11,6 @@ RmsNorm::RmsNorm(int64_t width, double eps) : eps_(eps) { weight_ = register_par
 at::Tensor RmsNorm::forward(const at::Tensor& x) {
   const at::Tensor wide = at_least_float(x);
   return weight_ * (wide * (wide.square().mean(-1, /*keepdim=*/true) + eps_).rsqrt()).to(x.scalar_type());
-}
-
-at::Tensor grouped_attention(const at::Tensor& query, const KeyValue& memory, const at::Tensor& mask) {
-  const int64_t rows = query.size(0), length = query.size(1), heads = query.size(2), head_dim = query.size(3);
-  const int64_t kv_heads = memory.key.size(2), group = heads / kv_heads, memory_length = memory.key.size(1);
-  // A group's queries stand under each other, so keys and values need not be repeated for them: [B, kv_heads, group * L, head_dim].
-  const at::Tensor queries = (at_least_float(query) * std::pow(static_cast<double>(head_dim), -0.5))
-                                 .view({rows, length, kv_heads, group, head_dim})
-                                 .permute({0, 2, 3, 1, 4})
-                                 .reshape({rows, kv_heads, group * length, head_dim});
-  at::Tensor scores = at_least_float(at::matmul(queries, at_least_float(memory.key).permute({0, 2, 3, 1})));  // autocast gives 16 bits
-  // Not minus infinity: its softmax would be NaN in a row that sees nothing.
-  scores = scores.view({rows, kv_heads, group, length, memory_length})
-               .masked_fill(mask.logical_not().view({rows, 1, 1, length, memory_length}), std::numeric_limits<float>::lowest());
-  const at::Tensor weights = scores.softmax(-1).to(memory.value.scalar_type()).view({rows, kv_heads, group * length, memory_length});
-  return at::matmul(weights, memory.value.transpose(1, 2))
-      .view({rows, kv_heads, group, length, head_dim})
-      .permute({0, 3, 1, 2, 4})
-      .reshape({rows, length, heads * head_dim});
 }
 
 torch::nn::Linear linear_without_bias(int64_t in, int64_t out) { return torch::nn::Linear(torch::nn::LinearOptions(in, out).bias(false)); }
@@ -78,6 +56,27 @@ KeyValue LlamaLayer::key_value_of(const KeyValue& memory) {
     return linear(x.to(linear->weight.scalar_type()).flatten(-2)).unflatten(-1, {-1, head_dim_});
   };
   return {project(k_proj_, memory.key), project(v_proj_, memory.value)};
+}
+
+LlamaLayer::Frozen LlamaLayer::frozen(at::ScalarType dtype) {
+  return {.qkv = packed_qkv_.get({q_proj_->weight, k_proj_->weight, v_proj_->weight}, dtype),
+          .out = packed_out_.get({o_proj_->weight}, dtype),
+          .gate_up = packed_gate_up_.get({gate_proj_->weight, up_proj_->weight}, dtype),
+          .down = packed_down_.get({down_proj_->weight}, dtype)};
+}
+
+LlamaLayer::Projected LlamaLayer::project(const Frozen& weights, const at::Tensor& x, const RotaryTable& rotary) {
+  const int64_t heads = q_proj_->weight.size(0) / head_dim_, kv_heads = k_proj_->weight.size(0) / head_dim_;
+  const at::Tensor all = at::linear(input_layernorm_->forward(x).to(x.scalar_type()), weights.qkv).unflatten(-1, {-1, head_dim_});
+  const at::Tensor rotated = rotate(all.narrow(2, 0, heads + kv_heads), rotary);
+  return {rotated.narrow(2, 0, heads), {rotated.narrow(2, heads, kv_heads), all.narrow(2, heads + kv_heads, kv_heads)}};
+}
+
+at::Tensor LlamaLayer::finish(const Frozen& weights, const at::Tensor& x, const at::Tensor& attention) {
+  const at::Tensor rows = x.flatten(0, -2);
+  const at::Tensor middle = at::addmm(rows, attention.flatten(0, -2), weights.out.t());
+  const auto halves = at::linear(post_attention_layernorm_->forward(middle).to(x.scalar_type()), weights.gate_up).chunk(2, -1);
+  return at::addmm(middle, at::silu(halves[0]) * halves[1], weights.down.t()).view_as(x);
 }
 
 at::Tensor LlamaLayer::finish(const at::Tensor& x, const at::Tensor& attention) {

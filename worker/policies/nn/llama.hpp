@@ -1,6 +1,7 @@
 // The blocks of Llama's decoder (transformers, modeling_llama.py) under its parameter names, cut where models of robot actions need it:
 // a layer's keys and values are computed apart from its attention, so that another stream of tokens can attend to them and sampling
-// keeps them. Parameters may be of another dtype than the residual stream; attention is float32 inside.
+// keeps them. Parameters may be of another dtype than the residual stream; attention is float32 inside. A layer that does not learn has a
+// second way through it, with fewer and larger products, in one dtype.
 #pragma once
 
 #include <vector>
@@ -8,6 +9,8 @@
 #include <torch/nn/module.h>
 #include <torch/nn/modules/linear.h>
 
+#include "worker/policies/nn/grouped_attention.hpp"
+#include "worker/policies/nn/packed_weights.hpp"
 #include "worker/policies/nn/rotary.hpp"
 
 namespace vla {
@@ -23,10 +26,6 @@ struct LlamaOptions {
   int64_t kv_width() const { return kv_heads * head_dim; }
 };
 
-struct KeyValue {
-  at::Tensor key, value;  // [B, L, kv_heads, head_dim]; keys are rotated
-};
-
 class RmsNorm : public torch::nn::Module {
  public:
   RmsNorm(int64_t width, double eps);
@@ -36,10 +35,6 @@ class RmsNorm : public torch::nn::Module {
   double eps_;
   at::Tensor weight_;
 };
-
-// query [B, L, heads, head_dim], which share the kv_heads in groups; mask bool [B, L, S]: who sees whom. A query that sees nothing gets the
-// mean of all values. -> [B, L, heads * head_dim] in the values' dtype.
-at::Tensor grouped_attention(const at::Tensor& query, const KeyValue& memory, const at::Tensor& mask);
 
 class LlamaLayer : public torch::nn::Module {
  public:
@@ -54,8 +49,22 @@ class LlamaLayer : public torch::nn::Module {
   // Attention's projection and the MLP on the residual stream x [B, L, width]. The result has the parameters' dtype.
   at::Tensor finish(const at::Tensor& x, const at::Tensor& attention);
 
+  // The same of a layer whose parameters are not trained; x [B, L, width] and all results are of the weights' dtype.
+  struct Frozen {
+    at::Tensor qkv, out, gate_up, down;
+  };
+  struct Projected {
+    at::Tensor query;
+    KeyValue memory;
+  };
+  Frozen frozen(at::ScalarType dtype);
+  Projected project(const Frozen& weights, const at::Tensor& x, const RotaryTable& rotary);
+  at::Tensor finish(const Frozen& weights, const at::Tensor& x, const at::Tensor& attention);
+  at::ScalarType compute_dtype() const { return vla::compute_dtype(q_proj_->weight); }
+
  private:
   int64_t head_dim_;
+  PackedWeights packed_qkv_, packed_out_, packed_gate_up_, packed_down_;
   torch::nn::Linear q_proj_{nullptr}, k_proj_{nullptr}, v_proj_{nullptr}, o_proj_{nullptr};
   torch::nn::Linear gate_proj_{nullptr}, up_proj_{nullptr}, down_proj_{nullptr};
   std::shared_ptr<RmsNorm> input_layernorm_, post_attention_layernorm_;

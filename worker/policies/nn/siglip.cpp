@@ -3,6 +3,7 @@
 #include <torch/torch.h>
 
 #include "worker/policies/nn/activation_checkpoint.hpp"
+#include "worker/policies/nn/fast_mode.hpp"
 #include "worker/policies/nn/llama.hpp"
 
 namespace vla {
@@ -26,6 +27,25 @@ SiglipLayer::SiglipLayer(const SiglipOptions& options) : heads_(options.heads) {
   fc1_ = mlp->register_module("fc1", torch::nn::Linear(options.width, options.mlp_width));
   fc2_ = mlp->register_module("fc2", torch::nn::Linear(options.mlp_width, options.width));
   layer_norm2_ = register_module("layer_norm2", siglip_norm(options));
+}
+
+at::Tensor SiglipLayer::forward_frozen(const at::Tensor& x) {
+  const int64_t width = x.size(2);
+  const at::ScalarType dtype = x.scalar_type();
+  const auto normalize = [&](torch::nn::LayerNorm& norm, const at::Tensor& rows) {
+    return std::get<0>(at::native_layer_norm(rows, {width}, norm->weight.to(dtype), norm->bias.to(dtype), norm->options.eps()));
+  };
+  const at::Tensor weight = packed_qkv_.get({q_proj_->weight, k_proj_->weight, v_proj_->weight}, dtype);
+  const at::Tensor bias = packed_qkv_bias_.get({q_proj_->bias, k_proj_->bias, v_proj_->bias}, dtype);
+  const auto heads = at::linear(normalize(layer_norm1_, x), weight, bias).view({x.size(0), x.size(1), 3, heads_, width / heads_}).unbind(2);
+  const at::Tensor mixed = at::scaled_dot_product_attention(heads[0].transpose(1, 2), heads[1].transpose(1, 2), heads[2].transpose(1, 2));
+  const auto project = [&](torch::nn::Linear& linear, const at::Tensor& rows) { return at::addmm(linear->bias.to(dtype), rows, linear->weight.to(dtype).t()); };
+  const at::Tensor middle = project(out_proj_, mixed.transpose(1, 2).reshape({-1, width})).add_(x.view({-1, width}));
+  const at::Tensor input = normalize(layer_norm2_, middle);
+  // The product's own epilogue on a GPU; on the CPU that operation has the other GELU.
+  const at::Tensor wide = x.is_cuda() ? at::_addmm_activation(fc1_->bias.to(dtype), input, fc1_->weight.to(dtype).t(), 1, 1, /*use_gelu=*/true)
+                                      : at::gelu(project(fc1_, input), "tanh");
+  return project(fc2_, wide).add_(middle).view_as(x);
 }
 
 at::Tensor SiglipLayer::forward(const at::Tensor& x) {
@@ -72,6 +92,11 @@ const at::Tensor& SiglipTower::positions(int64_t rows, int64_t columns, const at
 at::Tensor SiglipTower::forward(const at::Tensor& images) {
   const at::Tensor patches = patch_embedding_(images.to(patch_embedding_->weight.scalar_type()));
   at::Tensor x = patches.flatten(2).transpose(1, 2) + position_embedding_(positions(patches.size(2), patches.size(3), patches.options()));
+  if (fast_mode() && !x.requires_grad() && is_frozen(*this)) {
+    x = x.to(compute_dtype(patch_embedding_->weight)).contiguous();
+    for (const auto& layer : layers_) x = layer->forward_frozen(x);
+    return post_layernorm_(x);
+  }
   for (const auto& layer : layers_) {
     const auto segment = [layer](const std::vector<at::Tensor>& in) { return layer->forward(in[0]); };
     x = checkpoint_if(checkpoint_layers_, *layer, segment, {x});

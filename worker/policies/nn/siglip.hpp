@@ -12,6 +12,8 @@
 #include <torch/nn/modules/linear.h>
 #include <torch/nn/modules/normalization.h>
 
+#include "worker/policies/nn/packed_weights.hpp"
+
 namespace vla {
 
 struct SiglipOptions {
@@ -28,9 +30,12 @@ class SiglipLayer : public torch::nn::Module {
  public:
   explicit SiglipLayer(const SiglipOptions& options);
   at::Tensor forward(const at::Tensor& x);  // [N, patches, width]
+  // The same in x's dtype with fewer and larger products, of a layer that does not learn and without a gradient.
+  at::Tensor forward_frozen(const at::Tensor& x);
 
  private:
   int64_t heads_;
+  PackedWeights packed_qkv_, packed_qkv_bias_;
   torch::nn::Linear k_proj_{nullptr}, v_proj_{nullptr}, q_proj_{nullptr}, out_proj_{nullptr}, fc1_{nullptr}, fc2_{nullptr};
   torch::nn::LayerNorm layer_norm1_{nullptr}, layer_norm2_{nullptr};
 };

@@ -5,6 +5,8 @@
 
 #include <torch/torch.h>
 
+#include "worker/policies/nn/fast_mode.hpp"
+
 namespace vla {
 
 SmolVlaModel::SmolVlaModel(const SmolVlaOptions& options, const SmolVlmConfig& config, const at::Tensor& frame) : options_(options), frame_(frame) {
@@ -48,15 +50,25 @@ SmolVlaPrefix SmolVlaModel::embed_prefix(const SmolVlaObservation& observation) 
   const int64_t before_state = images.size(1) * images.size(2) + language.size(1);
   const int64_t padding = std::max<int64_t>(0, options_.prefix_length - before_state - 1);
   const at::Tensor valid = at::cat({image_valid.flatten(1), observation.token_valid, at::ones({rows, 1}, bools), at::zeros({rows, padding}, bools)}, 1);
-  const at::Tensor embeddings = at::constant_pad_nd(at::cat({images.flatten(1, 2), language, state}, 1), {0, 0, 0, padding});
-  const auto blocks = bools.dtype(at::kLong);
-  return {embeddings, valid, at::cat({at::zeros({before_state}, blocks), at::ones({1 + padding}, blocks)})};
+  return {at::cat({images.flatten(1, 2), language}, 1), state, valid};
 }
 
 SmolVlaMemory SmolVlaModel::encode(const SmolVlaPrefix& prefix) {
-  const at::Tensor sees = (prefix.block.unsqueeze(0) <= prefix.block.unsqueeze(1)).unsqueeze(0);  // [1, P, P]
-  const at::Tensor mask = sees & prefix.valid.unsqueeze(1) & prefix.valid.unsqueeze(2);
-  return {vlm_with_expert_->encode(prefix.embeddings, prefix.valid.cumsum(1) - 1, mask), prefix.valid};
+  const int64_t scene = prefix.scene.size(1);
+  if (!fast_mode() || prefix.valid.size(1) != scene + 1 || !vlm_with_expert_->has_frozen_text()) return encode_whole(prefix);
+  // No token of the scene sees the state: where the SmolVLM does not learn, gradients go through the state's token alone.
+  const at::Tensor positions = prefix.valid.cumsum(1) - 1;
+  const auto memory = vlm_with_expert_->encode_frozen(prefix.scene, {}, positions.slice(1, 0, scene), prefix.valid.slice(1, 0, scene));
+  return {vlm_with_expert_->encode_frozen(prefix.state, memory, positions.slice(1, scene), prefix.valid), prefix.valid};
+}
+
+SmolVlaMemory SmolVlaModel::encode_whole(const SmolVlaPrefix& prefix) {
+  const int64_t scene = prefix.scene.size(1), length = prefix.valid.size(1);
+  const at::Tensor embeddings = at::constant_pad_nd(at::cat({prefix.scene, prefix.state}, 1), {0, 0, 0, length - scene - 1});
+  const at::Tensor block = (at::arange(length, prefix.valid.options().dtype(at::kLong)) >= scene).to(at::kLong);
+  const at::Tensor sees = (block.unsqueeze(0) <= block.unsqueeze(1)).unsqueeze(0);  // [1, P, P]: those of one's own block and of earlier ones
+  const at::Tensor visible = sees & prefix.valid.unsqueeze(1) & prefix.valid.unsqueeze(2);
+  return {vlm_with_expert_->encode(embeddings, prefix.valid.cumsum(1) - 1, visible), prefix.valid};
 }
 
 at::Tensor SmolVlaModel::embed_suffix(const at::Tensor& actions, const at::Tensor& time) {

@@ -20,10 +20,11 @@ struct SmolVlaObservation {
   at::Tensor state;  // float [B, max_state_dim]
 };
 
+// P tokens: images and task, which see each other; the state, which sees them too; padding.
 struct SmolVlaPrefix {
-  at::Tensor embeddings;  // [B, P, width]: images, task, state, padding
+  at::Tensor scene;  // [B, images and task, width]
+  at::Tensor state;  // [B, 1, width]
   at::Tensor valid;  // bool [B, P]
-  at::Tensor block;  // int64 [P]: a token sees those of its own block and of earlier ones
 };
 
 // A prefix as the action expert sees it.
@@ -49,6 +50,7 @@ class SmolVlaModel : public torch::nn::Module {
   at::ScalarType dtype() const { return action_in_proj_->weight.scalar_type(); }  // of states, actions and velocities
 
  private:
+  SmolVlaMemory encode_whole(const SmolVlaPrefix& prefix);
   at::Tensor embed_cameras(const SmolVlaObservation& observation);  // [B, C, tokens, width]
 
   SmolVlaOptions options_;

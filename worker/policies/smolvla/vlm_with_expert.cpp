@@ -157,7 +157,28 @@ at::Tensor VlmWithExpert::embed_images(const at::Tensor& images) {
 
 at::Tensor VlmWithExpert::embed_tokens(const at::Tensor& tokens) { return embed_tokens_(tokens); }
 
-std::vector<KeyValue> VlmWithExpert::encode(at::Tensor x, const at::Tensor& positions, const at::Tensor& mask) {
+bool VlmWithExpert::has_frozen_text() const {
+  return std::ranges::all_of(vlm_layers_, [](const auto& layer) { return is_frozen(*layer); });
+}
+
+std::vector<KeyValue> VlmWithExpert::encode_frozen(at::Tensor x, const std::vector<KeyValue>& before, const at::Tensor& positions, const at::Tensor& visible) {
+  const RotaryTable rotary = rotary_table(positions, config_.text.head_dim, kRotaryBase);
+  const AttentionMask mask(visible.unsqueeze(1));
+  const at::ScalarType dtype = vlm_layers_.front()->compute_dtype();
+  x = x.to(dtype);
+  std::vector<KeyValue> memory;
+  for (size_t i = 0; i < vlm_layers_.size(); ++i) {
+    LlamaLayer& layer = *vlm_layers_[i];
+    const LlamaLayer::Frozen weights = layer.frozen(dtype);
+    const LlamaLayer::Projected own = layer.project(weights, x, rotary);
+    memory.push_back(before.empty() ? own.memory : KeyValue{at::cat({before[i].key, own.memory.key}, 1), at::cat({before[i].value, own.memory.value}, 1)});
+    if (i + 1 < vlm_layers_.size()) x = layer.finish(weights, x, grouped_attention(own.query, memory.back(), mask));
+  }
+  return memory;
+}
+
+std::vector<KeyValue> VlmWithExpert::encode(at::Tensor x, const at::Tensor& positions, const at::Tensor& visible) {
+  const AttentionMask mask(visible);
   const RotaryTable rotary = rotary_table(positions, config_.text.head_dim, kRotaryBase);
   std::vector<KeyValue> memory;
   for (const auto& layer : vlm_layers_) {
@@ -172,12 +193,13 @@ std::vector<KeyValue> VlmWithExpert::encode(at::Tensor x, const at::Tensor& posi
   return memory;
 }
 
-at::Tensor VlmWithExpert::decode(at::Tensor x, const std::vector<KeyValue>& prefix, const at::Tensor& positions, const at::Tensor& mask) {
+at::Tensor VlmWithExpert::decode(at::Tensor x, const std::vector<KeyValue>& prefix, const at::Tensor& positions, const at::Tensor& visible) {
   const int64_t prefix_length = prefix.front().key.size(1);
   const RotaryTable behind_prefix = rotary_table(positions, expert_.head_dim, kRotaryBase);
   // Keys keep the positions they have in the prefix; queries of a cross-attention count from zero.
   const RotaryTable from_zero = rotary_table(at::arange(x.size(1), positions.options()).unsqueeze(0), expert_.head_dim, kRotaryBase);
-  const at::Tensor prefix_mask = mask.slice(2, 0, prefix_length);
+  // Every action sees the whole prefix.
+  const AttentionMask mask(visible), prefix_mask(visible.slice(1, 0, 1).slice(2, 0, prefix_length));
   for (size_t i = 0; i < prefix.size(); ++i) {
     const auto layer = expert_at_[i];
     if (!layer) continue;

@@ -27,11 +27,15 @@ class VlmWithExpert : public torch::nn::Module {
   at::Tensor embed_images(const at::Tensor& images);  // float [N, 3, H, W] in [-1, 1] -> [N, tokens, width]
   at::Tensor embed_tokens(const at::Tensor& tokens);  // int64 [B, L] -> [B, L, width]
 
-  // Of every layer, for the prefix x [B, P, width]; positions int64 [B, P], mask bool [B, P, P]: who sees whom. The last layer's output
+  // Of every layer, for the prefix x [B, P, width]; positions int64 [B, P], visible bool [B, P, P]: who sees whom. The last layer's output
   // has no reader and is not computed.
-  std::vector<KeyValue> encode(at::Tensor x, const at::Tensor& positions, const at::Tensor& mask);
-  // The suffix x [B, S, expert_width] -> the same after the expert; mask bool [B, S, P + S].
-  at::Tensor decode(at::Tensor x, const std::vector<KeyValue>& prefix, const at::Tensor& positions, const at::Tensor& mask);
+  std::vector<KeyValue> encode(at::Tensor x, const at::Tensor& positions, const at::Tensor& visible);
+  // The same of tokens that see each other and those before them, in a SmolVLM that does not learn: x [B, L, width] after `before`, the
+  // memory of P tokens or empty; positions int64 [B, L], visible bool [B, P + L]. Padding tokens' own values are not the same.
+  std::vector<KeyValue> encode_frozen(at::Tensor x, const std::vector<KeyValue>& before, const at::Tensor& positions, const at::Tensor& visible);
+  bool has_frozen_text() const;
+  // The suffix x [B, S, expert_width] -> the same after the expert; visible bool [B, S, P + S].
+  at::Tensor decode(at::Tensor x, const std::vector<KeyValue>& prefix, const at::Tensor& positions, const at::Tensor& visible);
 
   // The SmolVLM's own weights: model.safetensors, or shards, in `folder`. Layers that are not used are left out.
   void load_vlm(const std::string& folder);
