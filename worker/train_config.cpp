@@ -110,6 +110,8 @@ void SpeedOptions::describe(OptionTable& table) {
       .add("graph", graph,
            "run a whole step as one CUDA graph; auto: on GPUs in fast mode, unless something in the step cannot be captured")
       .one_of({"auto", "on", "off"});
+  table.add("deterministic", deterministic,
+            "prefer kernels that add up in a fixed order: the same seed gives the same bits where such kernels exist; slower");
 }
 
 void TrainConfig::describe(OptionTable& table) {

@@ -70,6 +70,7 @@ struct TrainingOptions {
 struct SpeedOptions {
   std::string mode = "auto";
   std::string graph = "auto";
+  bool deterministic = false;
 
   bool is_fast(bool on_gpu) const { return mode == "fast" || (mode == "auto" && on_gpu); }
   void describe(cxxrun::OptionTable& table);

@@ -124,7 +124,12 @@ Trainer::Trainer(const TrainingJob& job, const cxxrun::World& world, ShutdownWat
   graph_.emplace(why_no_graph(job.config, world), job.config.speed.graph == "on");
   if (world.device().is_cuda()) {
     device_step_ = torch::zeros({}, torch::dtype(torch::kLong).device(world.device()));
-    at::globalContext().setBenchmarkCuDNN(fast_mode());
+    at::Context& context = at::globalContext();
+    const bool deterministic = job.config.speed.deterministic;
+    context.setBenchmarkCuDNN(fast_mode() && !deterministic);
+    context.setDeterministicCuDNN(deterministic);
+    context.setDeterministicAlgorithms(deterministic, /*warn_only=*/true);
+    context.setDeterministicFillUninitializedMemory(false);
   }
   if (precision_.needs_scaler) scaler_.emplace(job.config.grad_scaler, world.device());
   if (job.config.ema.enable) ema_.emplace(*policy_, job.config.ema);

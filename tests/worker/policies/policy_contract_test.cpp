@@ -14,6 +14,7 @@
 #include "worker/checkpoint/weights.hpp"
 #include "worker/optim/optimizer.hpp"
 #include "worker/optim/precision.hpp"
+#include "worker/policies/nn/fast_mode.hpp"
 
 namespace vla {
 namespace {
@@ -199,6 +200,33 @@ TEST_P(PolicyContract, Bfloat16IsCloseToFloat32) {
     const Computed actual = computed(*policy, batch, make_precision(name, at::kFloat, device_), device_);
     EXPECT_NEAR(actual.loss, expected.loss, 0.02 * expected.loss) << name;
     EXPECT_GE(cosine(actual.gradients, expected.gradients), policy->is_batch_coupled() ? 0.93 : 0.99) << name;
+  }
+}
+
+// Fused kernels round elsewhere; noise and dropout are the same. On a GPU attention draws its own dropout.
+TEST_P(PolicyContract, FastModeGivesTheReferencesLossGradientsAndActions) {
+  const auto policy = device_.is_cuda() ? make({{"dropout", 0}}) : make();
+  const Batch batch = this->batch(4);
+  std::map<std::string, at::Tensor> before;  // batch statistics move in training
+  for (const auto& [name, tensor] : named_tensors(*policy)) before[name] = tensor.detach().clone();
+  const auto compute = [&](bool fast) {
+    const FastModeScope scope(fast);
+    {
+      const torch::NoGradGuard no_grad;
+      for (const auto& [name, tensor] : named_tensors(*policy)) tensor.copy_(before.at(name));
+    }
+    policy->train(false);
+    const at::Tensor actions = policy->predict_chunk(batch);
+    policy->train();
+    return std::pair(computed(*policy, batch, {}, device_), actions);
+  };
+  const auto [expected, expected_actions] = compute(false);
+  const auto [actual, actual_actions] = compute(true);
+  EXPECT_NEAR(actual.loss, expected.loss, 1e-5 * std::abs(expected.loss));
+  EXPECT_LE(relative_error(actual_actions, expected_actions), 1e-5);
+  ASSERT_EQ(actual.gradients.size(), expected.gradients.size());
+  for (const auto& [name, gradient] : actual.gradients) {
+    EXPECT_LE((gradient - expected.gradients.at(name)).abs().max().item<double>(), 1e-5 * largest_value(expected.gradients)) << name;
   }
 }
 
