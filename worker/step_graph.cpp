@@ -2,6 +2,7 @@
 
 #include <ATen/cuda/CUDAGraph.h>
 #include <c10/cuda/CUDACachingAllocator.h>
+#include <c10/cuda/CUDAException.h>
 #include <fmt/ranges.h>
 
 #include "common/error.hpp"
@@ -31,7 +32,7 @@ std::string signature(int kind, const Batch& batch) {
 struct StepGraph::Captured {
   Batch batch;  // what the graph reads
   torch::Tensor counts;
-  at::cuda::CUDAGraph graph;
+  at::cuda::CUDAGraph graph{/*keep_graph=*/true};  // kept to be counted
 };
 
 // Graphs run one after another, so all can use the same memory.
@@ -84,7 +85,13 @@ std::unique_ptr<StepGraph::Captured> StepGraph::capture(const Batch& batch, cons
   } catch (const std::exception& failed) {
     if (error.empty()) error = failed.what();
   }
-  if (error.empty()) return captured;
+  if (error.empty()) {
+    size_t nodes = 0;
+    C10_CUDA_CHECK(cudaGraphGetNodes(captured->graph.raw_cuda_graph(), nullptr, &nodes));
+    captured->graph.instantiate();
+    nodes_ += static_cast<int64_t>(nodes);
+    return captured;
+  }
   reason_ = fmt::format("the step cannot be captured as a CUDA graph: {}", error.substr(0, error.find('\n')));
   captured_.clear();
   if (required_) throw cxxrun::Error("speed.graph = on, but {}", reason_);

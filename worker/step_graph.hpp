@@ -26,6 +26,7 @@ class StepGraph {
   void end_step() { ++steps_; }
 
   bool is_replayed() const { return replayed_; }  // the last run() was
+  int64_t nodes() const { return nodes_; }  // of all graphs so far: kernels, copies, fills, events
   const std::string& reason() const { return reason_; }  // why not; empty = graphs are used
 
  private:
@@ -34,7 +35,7 @@ class StepGraph {
 
   std::string reason_;
   bool required_;
-  int64_t steps_ = 0;
+  int64_t steps_ = 0, nodes_ = 0;
   bool replayed_ = false;
   struct Pool;
   std::unique_ptr<Pool> pool_;

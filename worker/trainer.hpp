@@ -51,6 +51,7 @@ struct Measurement {
   StepMetrics metrics;  // of the measured steps
   double median_step_s = 0;
   bool as_graph = false;
+  int64_t graph_nodes = 0;
   std::string why_no_graph;  // empty where there is one
   int64_t parameters = 0, trainable_parameters = 0;
 };
