@@ -15,11 +15,10 @@ constexpr double kUnseen = -1e30;  // far below every score, far from overflow i
 constexpr int64_t kAlignment = 16;  // elements
 
 at::Tensor reference_attention(const at::Tensor& query, const KeyValue& memory, const at::Tensor& mask) {
-  const int64_t rows = query.size(0), length = query.size(1), heads = query.size(2), head_dim = query.size(3);
-  const int64_t kv_heads = memory.key.size(2), group = heads / kv_heads, memory_length = memory.key.size(1);
+  const int64_t rows = query.size(0), length = query.size(1), kv_heads = query.size(2), group = query.size(3), head_dim = query.size(4);
+  const int64_t memory_length = memory.key.size(1);
   // [B, kv_heads, group * L, head_dim]
   const at::Tensor queries = (at_least_float(query) * std::pow(static_cast<double>(head_dim), -0.5))
-                                 .view({rows, length, kv_heads, group, head_dim})
                                  .permute({0, 2, 3, 1, 4})
                                  .reshape({rows, kv_heads, group * length, head_dim});
   at::Tensor scores = at_least_float(at::matmul(queries, at_least_float(memory.key).permute({0, 2, 3, 1})));  // autocast gives 16 bits
@@ -27,10 +26,7 @@ at::Tensor reference_attention(const at::Tensor& query, const KeyValue& memory, 
   scores = scores.view({rows, kv_heads, group, length, memory_length})
                .masked_fill(mask.logical_not().view({mask.size(0), 1, 1, mask.size(1), memory_length}), std::numeric_limits<float>::lowest());
   const at::Tensor weights = scores.softmax(-1).to(memory.value.scalar_type()).view({rows, kv_heads, group * length, memory_length});
-  return at::matmul(weights, memory.value.transpose(1, 2))
-      .view({rows, kv_heads, group, length, head_dim})
-      .permute({0, 3, 1, 2, 4})
-      .reshape({rows, length, heads * head_dim});
+  return at::matmul(weights, memory.value.transpose(1, 2)).view({rows, kv_heads, group, length, head_dim}).permute({0, 3, 1, 2, 4});
 }
 
 // query [B, H, R, d], key and value [B, H, S, d], bias as AttentionMask gives it
@@ -57,14 +53,13 @@ const at::Tensor& AttentionMask::bias(int64_t group, at::ScalarType dtype) const
 
 at::Tensor grouped_attention(const at::Tensor& query, const KeyValue& memory, const AttentionMask& mask) {
   if (!fast_mode()) return reference_attention(query, memory, mask.visible());
-  const int64_t rows = query.size(0), length = query.size(1), heads = query.size(2), head_dim = query.size(3);
-  const int64_t kv_heads = memory.key.size(2), group = heads / kv_heads;
+  const int64_t rows = query.size(0), length = query.size(1), kv_heads = query.size(2), group = query.size(3), head_dim = query.size(4);
   const at::ScalarType dtype = query.scalar_type();
-  const at::Tensor queries = query.view({rows, length, kv_heads, group, head_dim}).permute({0, 2, 1, 3, 4}).reshape({rows, kv_heads, length * group, head_dim});
+  const at::Tensor queries = query.permute({0, 2, 1, 3, 4}).reshape({rows, kv_heads, length * group, head_dim});
   return biased_attention(queries, memory.key.to(dtype).transpose(1, 2), memory.value.to(dtype).transpose(1, 2), mask.bias(group, dtype))
-      .view({rows, kv_heads, length, group, head_dim})
-      .permute({0, 2, 1, 3, 4})
-      .reshape({rows, length, heads * head_dim});
+      .transpose(1, 2)
+      .unflatten(1, {length, group})
+      .transpose(2, 3);
 }
 
 }  // namespace vla

@@ -25,8 +25,8 @@ class AttentionMask {
   mutable at::Tensor bias_;
 };
 
-// query [B, L, heads, head_dim]. A query that sees nothing gets the mean of all values.
-// -> [B, L, heads * head_dim] in the values' dtype, in fast mode in the query's.
+// query [B, L, kv_heads, group, head_dim]. A query that sees nothing gets the mean of all values. -> the same in the values' dtype; in fast
+// mode in the query's, and lying in memory as rotate_heads() lays out queries.
 at::Tensor grouped_attention(const at::Tensor& query, const KeyValue& memory, const AttentionMask& mask);
 
 }  // namespace vla

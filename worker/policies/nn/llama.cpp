@@ -2,7 +2,9 @@
 
 #include <torch/torch.h>
 
+#include "worker/policies/nn/fused_norm.hpp"
 #include "worker/policies/nn/precision.hpp"
+#include "worker/policies/nn/silu_mul.hpp"
 
 namespace vla {
 
@@ -23,7 +25,7 @@ void init_as_transformers(torch::nn::Module& module) {
   }
 }
 
-LlamaLayer::LlamaLayer(const LlamaOptions& options, int64_t memory_width) : head_dim_(options.head_dim) {
+LlamaLayer::LlamaLayer(const LlamaOptions& options, int64_t memory_width) : head_dim_(options.head_dim), kv_heads_(options.kv_heads) {
   const int64_t width = options.width, kv_input = memory_width > 0 ? memory_width : width;
   const auto attention = register_module("self_attn", std::make_shared<torch::nn::Module>());
   q_proj_ = attention->register_module("q_proj", linear_without_bias(width, options.heads * head_dim_));
@@ -44,7 +46,7 @@ LlamaLayer::LlamaLayer(const LlamaOptions& options, int64_t memory_width) : head
 at::Tensor LlamaLayer::normalize(const at::Tensor& x) { return input_layernorm_->forward(x).to(q_proj_->weight.scalar_type()); }
 
 at::Tensor LlamaLayer::query(const at::Tensor& normalized, const RotaryTable& rotary) {
-  return rotate(q_proj_(normalized).unflatten(-1, {-1, head_dim_}), rotary);
+  return rotate_heads(q_proj_(normalized).unflatten(-1, {-1, head_dim_}), {}, rotary, kv_heads_).query;
 }
 
 KeyValue LlamaLayer::key_value(const at::Tensor& normalized, const RotaryTable& rotary) {
@@ -58,30 +60,59 @@ KeyValue LlamaLayer::key_value_of(const KeyValue& memory) {
   return {project(k_proj_, memory.key), project(v_proj_, memory.value)};
 }
 
-LlamaLayer::Frozen LlamaLayer::frozen(at::ScalarType dtype) {
-  return {.qkv = packed_qkv_.get({q_proj_->weight, k_proj_->weight, v_proj_->weight}, dtype),
-          .out = packed_out_.get({o_proj_->weight}, dtype),
-          .gate_up = packed_gate_up_.get({gate_proj_->weight, up_proj_->weight}, dtype),
-          .down = packed_down_.get({down_proj_->weight}, dtype)};
+LlamaLayer::Weights LlamaLayer::weights() {
+  const bool one_input = k_proj_->weight.size(1) == q_proj_->weight.size(1);
+  if (!one_input || !is_frozen(*this)) return {.out = o_proj_->weight, .down = down_proj_->weight, .norm = input_layernorm_->weight(), .mlp_norm = post_attention_layernorm_->weight()};
+  const at::ScalarType dtype = compute_dtype();
+  // Attention's result lies in memory with the heads of a group apart.
+  const auto as_attention = [&](const at::Tensor& out) { return out.view({out.size(0), kv_heads_, -1, head_dim_}).transpose(1, 2).flatten(1).contiguous(); };
+  return {.out = packed_out_.get({o_proj_->weight}, dtype, as_attention),
+          .down = packed_down_.get({down_proj_->weight}, dtype),
+          .norm = packed_norm_.get({input_layernorm_->weight()}, dtype),
+          .mlp_norm = packed_mlp_norm_.get({post_attention_layernorm_->weight()}, dtype),
+          .qkv = packed_qkv_.get({q_proj_->weight, k_proj_->weight, v_proj_->weight}, dtype),
+          .gate_up = packed_gate_up_.get({gate_proj_->weight, up_proj_->weight}, dtype)};
 }
 
-LlamaLayer::Projected LlamaLayer::project(const Frozen& weights, const at::Tensor& x, const RotaryTable& rotary) {
-  const int64_t heads = q_proj_->weight.size(0) / head_dim_, kv_heads = k_proj_->weight.size(0) / head_dim_;
-  const at::Tensor all = at::linear(input_layernorm_->forward(x).to(x.scalar_type()), weights.qkv).unflatten(-1, {-1, head_dim_});
-  const at::Tensor rotated = rotate(all.narrow(2, 0, heads + kv_heads), rotary);
-  return {rotated.narrow(2, 0, heads), {rotated.narrow(2, heads, kv_heads), all.narrow(2, heads + kv_heads, kv_heads)}};
+at::Tensor LlamaLayer::enter(const Weights& weights, LayerStream& stream) {
+  AddNorm entered = add_rms_norm(stream.x, stream.added, weights.norm, input_layernorm_->eps());
+  stream = {entered.sum, {}};
+  return entered.normalized;
 }
 
-at::Tensor LlamaLayer::finish(const Frozen& weights, const at::Tensor& x, const at::Tensor& attention) {
-  const at::Tensor rows = x.flatten(0, -2);
-  const at::Tensor middle = at::addmm(rows, attention.flatten(0, -2), weights.out.t());
-  const auto halves = at::linear(post_attention_layernorm_->forward(middle).to(x.scalar_type()), weights.gate_up).chunk(2, -1);
-  return at::addmm(middle, at::silu(halves[0]) * halves[1], weights.down.t()).view_as(x);
+LlamaLayer::Projected LlamaLayer::project(const Weights& weights, const at::Tensor& normalized, const RotaryTable& rotary) {
+  const auto heads = [&](const at::Tensor& x) { return x.unflatten(-1, {-1, head_dim_}); };
+  at::Tensor query, key, value;
+  if (weights.qkv.defined()) {
+    const int64_t kv_width = kv_heads_ * head_dim_;
+    const auto parts = at::linear(normalized, weights.qkv).split_with_sizes({weights.qkv.size(0) - 2 * kv_width, kv_width, kv_width}, -1);
+    query = parts[0], key = parts[1], value = parts[2];
+  } else {
+    query = q_proj_(normalized), key = k_proj_(normalized), value = v_proj_(normalized);
+  }
+  const Rotated rotated = rotate_heads(heads(query), heads(key), rotary, kv_heads_);
+  return {rotated.query, {rotated.key, heads(value)}};
+}
+
+void LlamaLayer::leave(const Weights& weights, LayerStream& stream, const at::Tensor& attention) {
+  const bool is_frozen = weights.qkv.defined();
+  const at::Tensor mixed = (is_frozen ? attention.transpose(2, 3) : attention).flatten(2);
+  const AddNorm middle = add_rms_norm(stream.x, at::linear(mixed, weights.out), weights.mlp_norm, post_attention_layernorm_->eps());
+  const at::Tensor input = middle.normalized.flatten(0, 1);
+  at::Tensor gate, up;
+  if (is_frozen) {
+    const auto halves = at::linear(input, weights.gate_up).chunk(2, -1);
+    gate = halves[0], up = halves[1];
+  } else {
+    gate = gate_proj_(input), up = up_proj_(input);
+  }
+  stream = {middle.sum, at::linear(silu_mul(gate, up), weights.down).view_as(middle.sum)};
 }
 
 at::Tensor LlamaLayer::finish(const at::Tensor& x, const at::Tensor& attention) {
+  const at::Tensor mixed = attention.flatten(2);
   const at::ScalarType dtype = o_proj_->weight.scalar_type();
-  const at::Tensor middle = (o_proj_(attention.to(dtype)) + x).to(dtype);
+  const at::Tensor middle = (o_proj_(mixed.to(dtype)) + x).to(dtype);
   const at::Tensor input = post_attention_layernorm_->forward(middle);
   return down_proj_(at::silu(gate_proj_(input)) * up_proj_(input)) + middle;
 }

@@ -1,7 +1,6 @@
 // The blocks of Llama's decoder (transformers, modeling_llama.py) under its parameter names, cut where models of robot actions need it:
 // a layer's keys and values are computed apart from its attention, so that another stream of tokens can attend to them and sampling
-// keeps them. Parameters may be of another dtype than the residual stream; attention is float32 inside. A layer that does not learn has a
-// second way through it, with fewer and larger products, in one dtype.
+// keeps them. Parameters may be of another dtype than the residual stream; attention is float32 inside.
 #pragma once
 
 #include <vector>
@@ -30,10 +29,17 @@ class RmsNorm : public torch::nn::Module {
  public:
   RmsNorm(int64_t width, double eps);
   at::Tensor forward(const at::Tensor& x);  // [..., width]
+  const at::Tensor& weight() const { return weight_; }
+  double eps() const { return eps_; }
 
  private:
   double eps_;
   at::Tensor weight_;
+};
+
+// A residual stream whose last addition has not been made: x + added, both [B, L, width]. `added` may be undefined.
+struct LayerStream {
+  at::Tensor x, added;
 };
 
 class LlamaLayer : public torch::nn::Module {
@@ -49,22 +55,25 @@ class LlamaLayer : public torch::nn::Module {
   // Attention's projection and the MLP on the residual stream x [B, L, width]. The result has the parameters' dtype.
   at::Tensor finish(const at::Tensor& x, const at::Tensor& attention);
 
-  // The same of a layer whose parameters are not trained; x [B, L, width] and all results are of the weights' dtype.
-  struct Frozen {
-    at::Tensor qkv, out, gate_up, down;
+  // The same in fewer kernels, for fast mode: additions are left to the next normalisation, and a layer that does not learn has larger
+  // products, in one dtype: its own or autocast's.
+  struct Weights {
+    at::Tensor out, down, norm, mlp_norm;
+    at::Tensor qkv = {}, gate_up = {};  // of a layer that does not learn
   };
   struct Projected {
     at::Tensor query;
     KeyValue memory;
   };
-  Frozen frozen(at::ScalarType dtype);
-  Projected project(const Frozen& weights, const at::Tensor& x, const RotaryTable& rotary);
-  at::Tensor finish(const Frozen& weights, const at::Tensor& x, const at::Tensor& attention);
+  Weights weights();
+  at::Tensor enter(const Weights& weights, LayerStream& stream);  // -> normalized
+  Projected project(const Weights& weights, const at::Tensor& normalized, const RotaryTable& rotary);
+  void leave(const Weights& weights, LayerStream& stream, const at::Tensor& attention);
   at::ScalarType compute_dtype() const { return vla::compute_dtype(q_proj_->weight); }
 
  private:
-  int64_t head_dim_;
-  PackedWeights packed_qkv_, packed_out_, packed_gate_up_, packed_down_;
+  int64_t head_dim_, kv_heads_;
+  PackedWeights packed_qkv_, packed_out_, packed_gate_up_, packed_down_, packed_norm_, packed_mlp_norm_;
   torch::nn::Linear q_proj_{nullptr}, k_proj_{nullptr}, v_proj_{nullptr}, o_proj_{nullptr};
   torch::nn::Linear gate_proj_{nullptr}, up_proj_{nullptr}, down_proj_{nullptr};
   std::shared_ptr<RmsNorm> input_layernorm_, post_attention_layernorm_;

@@ -16,7 +16,7 @@ bool PackedWeights::is_current(const std::vector<at::Tensor>& sources, at::Scala
   return true;
 }
 
-const at::Tensor& PackedWeights::get(const std::vector<at::Tensor>& sources, at::ScalarType dtype) {
+const at::Tensor& PackedWeights::get(const std::vector<at::Tensor>& sources, at::ScalarType dtype, const Arrange& arrange) {
   if (is_current(sources, dtype)) return packed_;
   const torch::NoGradGuard no_grad;
   sources_.clear();
@@ -28,6 +28,7 @@ const at::Tensor& PackedWeights::get(const std::vector<at::Tensor>& sources, at:
     parts.push_back(sources_.back().to(dtype));
   }
   packed_ = parts.size() == 1 ? parts.front() : at::cat(parts);
+  if (arrange) packed_ = arrange(packed_);
   return packed_;
 }
 

@@ -2,6 +2,7 @@
 // made when it is first asked for, and again when a source was written to or replaced. One thread.
 #pragma once
 
+#include <functional>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -11,8 +12,9 @@ namespace vla {
 
 class PackedWeights {
  public:
-  // The sources joined along their first dimension, in `dtype`, without gradient; sources that need no change are given as they are.
-  const at::Tensor& get(const std::vector<at::Tensor>& sources, at::ScalarType dtype);
+  using Arrange = std::function<at::Tensor(const at::Tensor&)>;
+  // The sources joined along their first dimension, in `dtype`, arranged, without gradient; those that need no change are given as they are.
+  const at::Tensor& get(const std::vector<at::Tensor>& sources, at::ScalarType dtype, const Arrange& arrange = nullptr);
 
  private:
   bool is_current(const std::vector<at::Tensor>& sources, at::ScalarType dtype) const;

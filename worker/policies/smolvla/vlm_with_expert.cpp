@@ -5,6 +5,8 @@
 #include "common/error.hpp"
 #include "worker/checkpoint/weights_file.hpp"
 #include "worker/policies/nn/activation_checkpoint.hpp"
+#include "worker/policies/nn/fast_mode.hpp"
+#include "worker/policies/nn/fused_norm.hpp"
 
 namespace vla {
 namespace {
@@ -161,18 +163,18 @@ bool VlmWithExpert::has_frozen_text() const {
   return std::ranges::all_of(vlm_layers_, [](const auto& layer) { return is_frozen(*layer); });
 }
 
-std::vector<KeyValue> VlmWithExpert::encode_frozen(at::Tensor x, const std::vector<KeyValue>& before, const at::Tensor& positions, const at::Tensor& visible) {
+std::vector<KeyValue> VlmWithExpert::encode_frozen(const at::Tensor& x, const std::vector<KeyValue>& before, const at::Tensor& positions, const at::Tensor& visible) {
   const RotaryTable rotary = rotary_table(positions, config_.text.head_dim, kRotaryBase);
   const AttentionMask mask(visible.unsqueeze(1));
   const at::ScalarType dtype = vlm_layers_.front()->compute_dtype();
-  x = x.to(dtype);
+  LayerStream stream{x.to(dtype), {}};
   std::vector<KeyValue> memory;
   for (size_t i = 0; i < vlm_layers_.size(); ++i) {
     LlamaLayer& layer = *vlm_layers_[i];
-    const LlamaLayer::Frozen weights = layer.frozen(dtype);
-    const LlamaLayer::Projected own = layer.project(weights, x, rotary);
+    const LlamaLayer::Weights weights = layer.weights();
+    const LlamaLayer::Projected own = layer.project(weights, layer.enter(weights, stream), rotary);
     memory.push_back(before.empty() ? own.memory : KeyValue{at::cat({before[i].key, own.memory.key}, 1), at::cat({before[i].value, own.memory.value}, 1)});
-    if (i + 1 < vlm_layers_.size()) x = layer.finish(weights, x, grouped_attention(own.query, memory.back(), mask));
+    if (i + 1 < vlm_layers_.size()) layer.leave(weights, stream, grouped_attention(own.query, memory.back(), mask));
   }
   return memory;
 }
@@ -200,6 +202,23 @@ at::Tensor VlmWithExpert::decode(at::Tensor x, const std::vector<KeyValue>& pref
   const RotaryTable from_zero = rotary_table(at::arange(x.size(1), positions.options()).unsqueeze(0), expert_.head_dim, kRotaryBase);
   // Every action sees the whole prefix.
   const AttentionMask mask(visible), prefix_mask(visible.slice(1, 0, 1).slice(2, 0, prefix_length));
+  if (fast_mode() && !checkpoint_layers_) {
+    LayerStream stream{x.to(expert_norm_->weight().scalar_type()), {}};
+    for (size_t i = 0; i < prefix.size(); ++i) {
+      if (!expert_at_[i]) continue;
+      LlamaLayer& layer = *expert_at_[i];
+      const LlamaLayer::Weights weights = layer.weights();
+      const at::Tensor normalized = layer.enter(weights, stream);
+      if (is_joint(static_cast<int64_t>(i))) {
+        const LlamaLayer::Projected own = layer.project(weights, normalized, behind_prefix);
+        const KeyValue all{at::cat({prefix[i].key, own.memory.key}, 1), at::cat({prefix[i].value, own.memory.value}, 1)};
+        layer.leave(weights, stream, grouped_attention(own.query, all, mask));
+      } else {
+        layer.leave(weights, stream, grouped_attention(layer.query(normalized, from_zero), layer.key_value_of(prefix[i]), prefix_mask));
+      }
+    }
+    return add_rms_norm(stream.x, stream.added, expert_norm_->weight(), expert_norm_->eps()).normalized;
+  }
   for (size_t i = 0; i < prefix.size(); ++i) {
     const auto layer = expert_at_[i];
     if (!layer) continue;

@@ -32,7 +32,7 @@ class VlmWithExpert : public torch::nn::Module {
   std::vector<KeyValue> encode(at::Tensor x, const at::Tensor& positions, const at::Tensor& visible);
   // The same of tokens that see each other and those before them, in a SmolVLM that does not learn: x [B, L, width] after `before`, the
   // memory of P tokens or empty; positions int64 [B, L], visible bool [B, P + L]. Padding tokens' own values are not the same.
-  std::vector<KeyValue> encode_frozen(at::Tensor x, const std::vector<KeyValue>& before, const at::Tensor& positions, const at::Tensor& visible);
+  std::vector<KeyValue> encode_frozen(const at::Tensor& x, const std::vector<KeyValue>& before, const at::Tensor& positions, const at::Tensor& visible);
   bool has_frozen_text() const;
   // The suffix x [B, S, expert_width] -> the same after the expert; visible bool [B, S, P + S].
   at::Tensor decode(at::Tensor x, const std::vector<KeyValue>& prefix, const at::Tensor& positions, const at::Tensor& visible);
