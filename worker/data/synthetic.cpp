@@ -15,14 +15,15 @@ constexpr std::string_view kPrefix = "synthetic:";
 constexpr double kFps = 10;
 
 struct Sizes {
-  int64_t frames = 64, state = 4, action = 4, episodes = 4, task_count = 1, height = 0, width = 0;
+  int64_t frames = 64, state = 4, action = 4, episodes = 4, task_count = 1, height = 0, width = 0, cameras = 1;
 };
 
 Sizes parse_sizes(const std::string& root) {
   Sizes sizes;
   const std::vector<std::pair<std::string_view, int64_t*>> keys = {
       {"frames", &sizes.frames},     {"state", &sizes.state},           {"action", &sizes.action},
-      {"episodes", &sizes.episodes}, {"task_count", &sizes.task_count}, {"image", &sizes.height}};
+      {"episodes", &sizes.episodes}, {"task_count", &sizes.task_count}, {"image", &sizes.height},
+      {"cameras", &sizes.cameras}};
   const auto parse = [&](std::string_view text, int64_t& value) {
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
     if (error != std::errc() || end != text.data() + text.size() || value < 1 || value > 100'000'000) {
@@ -39,7 +40,7 @@ Sizes parse_sizes(const std::string& root) {
     const auto key = std::find_if(keys.begin(), keys.end(), [&](const auto& k) { return k.first == name; });
     if (key == keys.end()) {
       throw cxxrun::UsageError(
-          "dataset.root '{}': unknown part '{}' (known: frames, state, action, image=HxW, episodes, task_count)", root,
+          "dataset.root '{}': unknown part '{}' (known: frames, state, action, image=HxW, cameras, episodes, task_count)", root,
           name);
     }
     if (name == "image") {
@@ -69,8 +70,13 @@ float action_value(const Sizes& sizes, int64_t frame, int64_t i) {
 class SyntheticDataset : public Dataset {
  public:
   explicit SyntheticDataset(const DatasetSpec& spec) : root_(spec.root), sizes_(parse_sizes(spec.root)) {
-    if (sizes_.height > 0)
-      features_.push_back({"observation.image", FeatureType::kVisual, DType::kUInt8, {sizes_.height, sizes_.width, 3}});
+    for (int64_t i = 0; sizes_.height > 0 && i < sizes_.cameras; ++i) {
+      const std::string key = sizes_.cameras == 1 ? "observation.image" : fmt::format("observation.images.camera{}", i);
+      features_.push_back({key, FeatureType::kVisual, DType::kUInt8, {sizes_.height, sizes_.width, 3}});
+      for (const auto& [stat, value] : {std::pair("mean", 0.5), {"std", 0.25}, {"min", 0.0}, {"max", 1.0}}) {
+        stats_[key][stat] = {{3, 1, 1}, {value, value, value}};
+      }
+    }
     features_.push_back({"observation.state", FeatureType::kState, DType::kFloat32, {sizes_.state}});
     features_.push_back({"action", FeatureType::kAction, DType::kFloat32, {sizes_.action}});
     for (int64_t i = 0; i < sizes_.task_count; ++i) tasks_.push_back(fmt::format("synthetic task {}", i));
@@ -81,11 +87,6 @@ class SyntheticDataset : public Dataset {
     }
     add_stats("observation.state", sizes_.state, [&](int64_t frame, int64_t i) { return state_value(frame, i); });
     add_stats("action", sizes_.action, [&](int64_t frame, int64_t i) { return action_value(sizes_, frame, i); });
-    if (sizes_.height > 0) {
-      for (const auto& [stat, value] : {std::pair("mean", 0.5), {"std", 0.25}, {"min", 0.0}, {"max", 1.0}}) {
-        stats_["observation.image"][stat] = {{3, 1, 1}, {value, value, value}};
-      }
-    }
   }
 
   std::string description() const override { return "synthetic, " + root_; }
@@ -146,6 +147,7 @@ class SyntheticReader : public FrameReader {
     const Feature& described = dataset_.features()[feature];
     if (described.type == FeatureType::kVisual) {
       // Channel c is a gradient whose brightness follows state c.
+      const double brightness[] = {state_value(frame, 0), state_value(frame, 1 % sizes.state), state_value(frame, 2 % sizes.state)};
       for (int64_t y = 0, i = 0; y < sizes.height; ++y) {
         for (int64_t x = 0; x < sizes.width; ++x) {
           for (int64_t c = 0; c < 3; ++c, ++i) {
@@ -153,7 +155,7 @@ class SyntheticReader : public FrameReader {
                                  : c == 1 ? static_cast<double>(y) / sizes.height
                                           : 0.5;
             out[i] = static_cast<std::byte>(
-                std::lround(127.5 + 127.5 * state_value(frame, c % sizes.state) * (0.5 + 0.5 * place)));
+                std::lround(127.5 + 127.5 * brightness[c] * (0.5 + 0.5 * place)));
           }
         }
       }

@@ -55,5 +55,15 @@ TEST(SampleLayout, AlignsEveryFieldTo64Bytes) {
       << "state 72, action 144, mask 18, four keys of 48 bytes";
 }
 
+TEST(Synthetic, HasAsManyCamerasAsAskedFor) {
+  const auto dataset = open_synthetic({.root = "synthetic:frames=8,image=6x4,cameras=2"});
+  std::vector<std::string> cameras;
+  for (const Feature& feature : dataset->features()) {
+    if (feature.type == FeatureType::kVisual) cameras.push_back(feature.key);
+  }
+  EXPECT_EQ(cameras, (std::vector<std::string>{"observation.images.camera0", "observation.images.camera1"}));
+  for (const std::string& key : cameras) EXPECT_TRUE(dataset->stats().contains(key)) << key;
+}
+
 }  // namespace
 }  // namespace vla::data
