@@ -3,7 +3,10 @@
 #include <algorithm>
 #include <cmath>
 
+#include <c10/cuda/CUDAGraphsC10Utils.h>
 #include <torch/torch.h>
+
+#include "worker/policies/nn/fast_mode.hpp"
 
 namespace vla {
 
@@ -29,6 +32,10 @@ Ema::Ema(const torch::nn::Module& model, const EmaOptions& options) : options_(o
     }
   }
   restart();
+  const auto fits = [&](const torch::Tensor& parameter) {
+    return fits_update_table(parameter) && parameter.device() == parameters_.front().device() && (parameter.is_cuda() || fast_mode());
+  };
+  if (!parameters_.empty() && std::ranges::all_of(parameters_, fits)) weight_ = torch::ones({}, shadow_.front().options());
 }
 
 void Ema::restart() {
@@ -40,12 +47,35 @@ void Ema::restart() {
   }
 }
 
-void Ema::update(int64_t step) {
+void Ema::set_decay_for(int64_t step) {
+  decay_ = ema_decay(options_, step);
+  if (weight_.defined()) weight_.fill_(1 - decay_);
+}
+
+std::vector<UpdateRow> Ema::rows() const {
+  std::vector<UpdateRow> rows;
+  for (size_t i = 0; i < shadow_.size(); ++i) rows.push_back(update_row({.parameter = parameters_[i], .average = shadow_[i]}));
+  return rows;
+}
+
+std::map<const void*, torch::Tensor> Ema::by_parameter() const {
+  TORCH_CHECK(!in_scope_, "the average of averaged weights");
+  std::map<const void*, torch::Tensor> averages;
+  for (size_t i = 0; i < shadow_.size(); ++i) averages[parameters_[i].const_data_ptr()] = shadow_[i];
+  return averages;
+}
+
+void Ema::update() {
   TORCH_CHECK(!in_scope_, "the average of averaged weights");
   const torch::NoGradGuard no_grad;
-  const double decay = ema_decay(options_, step);
   if (shadow_.empty()) return;
-  if (decay == 0) return at::_foreach_copy_(shadow_, parameters_);
+  if (in_one_pass()) {
+    table_.set_rows(rows(), parameters_.front().device());
+    return table_.update({.average_weight = weight_.const_data_ptr<float>()});
+  }
+  TORCH_CHECK(!parameters_.front().is_cuda() || c10::cuda::currentStreamCaptureStatusMayInitCtx() == c10::cuda::CaptureStatus::None,
+              "the decay of this model's averages changes from step to step");
+  if (decay_ == 0) return at::_foreach_copy_(shadow_, parameters_);
   // lerp takes one type; weights of 16 bits are widened first, all in few kernels.
   std::vector<torch::Tensor> same, widened, to_widen, shadow, shadow_of_widened;
   for (size_t i = 0; i < shadow_.size(); ++i) {
@@ -54,10 +84,10 @@ void Ema::update(int64_t step) {
     (is_same ? shadow : shadow_of_widened).push_back(shadow_[i]);
     if (!is_same) widened.push_back(torch::empty_like(shadow_[i]));
   }
-  if (!same.empty()) at::_foreach_lerp_(shadow, same, 1 - decay);
+  if (!same.empty()) at::_foreach_lerp_(shadow, same, 1 - decay_);
   if (widened.empty()) return;
   at::_foreach_copy_(widened, to_widen);
-  at::_foreach_lerp_(shadow_of_widened, widened, 1 - decay);
+  at::_foreach_lerp_(shadow_of_widened, widened, 1 - decay_);
 }
 
 TensorMap Ema::shadow() const {

@@ -5,6 +5,9 @@
 
 #include <torch/torch.h>
 
+#include "worker/optim/ema.hpp"
+#include "worker/policies/nn/fast_mode.hpp"
+
 namespace vla {
 namespace {
 
@@ -21,9 +24,19 @@ std::vector<torch::Tensor> widened(const std::vector<torch::Tensor>& tensors) {
   return wide;
 }
 
+torch::Tensor make_master(const std::string& name, const torch::Tensor& parameter, const TensorMap& masters) {
+  const auto unrounded = masters.find(name);
+  if (unrounded == masters.end()) return parameter.detach().to(torch::kFloat);
+  TORCH_CHECK(unrounded->second.sizes() == parameter.sizes(), "the unrounded ", name, " has another shape");
+  return torch::empty_like(parameter, parameter.options().dtype(torch::kFloat).requires_grad(false))
+      .copy_(unrounded->second.detach());
+}
+
 }  // namespace
 
-Optimizer::Optimizer(const std::vector<ParameterGroup>& groups, const OptimizerOptions& options) : options_(options) {
+Optimizer::Optimizer(const std::vector<ParameterGroup>& groups, const OptimizerOptions& options,
+                     const TensorMap& masters)
+    : options_(options), one_pass_(fast_mode()) {
   for (const ParameterGroup& group : groups) {
     const size_t first = buckets_.size();
     for (const auto& [name, parameter] : group.parameters) {
@@ -35,17 +48,22 @@ Optimizer::Optimizer(const std::vector<ParameterGroup>& groups, const OptimizerO
       if (bucket == buckets_.end()) {
         buckets_.push_back({.lr = group.lr > 0 ? group.lr : options.lr, .lr_on_device = {}, .slots = {}});
         bucket = buckets_.end() - 1;
-        if (parameter.is_cuda())
+        if (parameter.is_cuda() || one_pass_)
           bucket->lr_on_device = torch::full({}, bucket->lr, parameter.options().dtype(torch::kFloat));
       }
       const torch::Tensor master =
-          options.master_weights && is_16_bit(parameter) ? parameter.detach().to(torch::kFloat) : torch::Tensor();
+          options.master_weights && is_16_bit(parameter) ? make_master(name, parameter, masters) : torch::Tensor();
       const torch::Tensor& updated = master.defined() ? master : parameter;
       bucket->slots.push_back({name, parameter, torch::zeros_like(updated), torch::zeros_like(updated),
                                torch::zeros({}, parameter.options().dtype(torch::kFloat)), master});
+      one_pass_ = one_pass_ && fits_update_table(parameter) && updated.scalar_type() == torch::kFloat &&
+                  parameter.device() == buckets_.front().slots.front().parameter.device();
     }
   }
   skipped_ = torch::zeros({}, buckets_.empty() ? torch::kCPU : buckets_.front().slots.front().parameter.device());
+  one_pass_ = one_pass_ && !buckets_.empty();
+  clip_factor_ = torch::ones_like(skipped_);
+  skip_ = torch::zeros_like(skipped_);
 }
 
 void Optimizer::set_lr_factor(double factor) {
@@ -67,6 +85,13 @@ std::vector<torch::Tensor> Optimizer::gradients() const {
 
 torch::Tensor Optimizer::clip_grad_norm() {
   const torch::NoGradGuard no_grad;
+  if (one_pass_) {
+    if (!norm_.defined()) norm_ = torch::zeros_like(skipped_);
+    set_rows();
+    table_.gradient_norm(options_.grad_clip_norm, norm_, clip_factor_);
+    clipped_ = true;
+    return norm_;
+  }
   std::map<at::ScalarType, std::vector<torch::Tensor>> by_type;  // kernels that hold several types are slow
   for (const torch::Tensor& gradient : gradients()) by_type[gradient.scalar_type()].push_back(gradient);
   if (by_type.empty()) return norm_ = torch::zeros_like(skipped_);
@@ -97,11 +122,58 @@ torch::Tensor Optimizer::to_skip(const torch::Tensor& found_inf) const {
   return skip.defined() ? skip.to(torch::kFloat) : skip;
 }
 
+// Parameters with a gradient, and with them all that is averaged, the others too.
+void Optimizer::set_rows() {
+  std::map<const void*, torch::Tensor> averages;
+  if (after_.average != nullptr && after_.average->in_one_pass()) averages = after_.average->by_parameter();
+  std::vector<UpdateRow> rows;
+  for (const Bucket& bucket : buckets_) {
+    for (const Slot& slot : bucket.slots) {
+      if (!slot.parameter.grad().defined()) continue;
+      const auto average = averages.extract(slot.parameter.const_data_ptr());
+      rows.push_back(update_row({.parameter = slot.parameter,
+                                 .gradient = slot.parameter.grad(),
+                                 .master = slot.master,
+                                 .exp_avg = slot.exp_avg,
+                                 .exp_avg_sq = slot.exp_avg_sq,
+                                 .step = slot.step,
+                                 .lr = bucket.lr_on_device,
+                                 .average = average.empty() ? torch::Tensor() : average.mapped()}));
+    }
+  }
+  if (!averages.empty()) {
+    for (const UpdateRow& row : after_.average->rows()) {
+      if (averages.contains(row.parameter)) rows.push_back(row);
+    }
+  }
+  table_.set_rows(std::move(rows), skipped_.device());
+}
+
+void Optimizer::step_in_one_pass(const torch::Tensor& found_inf) {
+  if (!clipped_) set_rows();
+  table_.begin_update(norm_, found_inf, skip_, skipped_);
+  const bool averages = after_.average != nullptr && after_.average->in_one_pass();
+  table_.update({.beta1 = static_cast<float>(options_.beta1),
+                 .beta2 = static_cast<float>(options_.beta2),
+                 .eps = static_cast<float>(options_.eps),
+                 .weight_decay = static_cast<float>(options_.weight_decay),
+                 .decoupled = options_.type != "adam",
+                 .clears_gradients = after_.zero_grad,
+                 .clip_factor = clipped_ ? clip_factor_.const_data_ptr<float>() : nullptr,
+                 .skip = skip_.const_data_ptr<float>(),
+                 .average_weight = averages ? after_.average->weight_on_device().const_data_ptr<float>() : nullptr});
+  clipped_ = false;
+  if (after_.average != nullptr && !averages) after_.average->update();
+}
+
 void Optimizer::step(const torch::Tensor& found_inf) {
   const torch::NoGradGuard no_grad;
+  if (one_pass_) return step_in_one_pass(found_inf);
   const torch::Tensor skip = to_skip(found_inf);
   if (skip.defined()) skipped_ += skip;
   for (const Bucket& bucket : buckets_) step(bucket, skip);
+  if (after_.zero_grad) zero_grad();
+  if (after_.average != nullptr) after_.average->update();
 }
 
 void Optimizer::step(const Bucket& bucket, const torch::Tensor& skip) {

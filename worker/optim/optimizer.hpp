@@ -1,7 +1,7 @@
-// AdamW or Adam on LibTorch's fused kernels, with gradient clipping by global norm. Owns the moments of the parameters
-// it is given, which it updates in place, and float32 copies of 16-bit ones. An update that is to be left out is left
-// out by the kernels: nothing here waits for a GPU. A parameter without a gradient is left alone, as in PyTorch. Used by
-// one thread. Mismatching state throws Error listing names.
+// AdamW or Adam, with gradient clipping by global norm: on LibTorch's fused kernels or, in fast mode (at construction),
+// in one pass of our own. Owns the moments of the parameters it is given, which it updates in place, and float32 copies
+// of 16-bit ones. An update that is to be left out is left out by the kernels: nothing here waits for a GPU. A parameter
+// without a gradient is left alone, as in PyTorch. Used by one thread. Mismatching state throws Error listing names.
 #pragma once
 
 #include <string>
@@ -11,13 +11,25 @@
 
 #include "worker/checkpoint/safetensors.hpp"
 #include "worker/optim/options.hpp"
+#include "worker/optim/update_table.hpp"
 #include "worker/policies/policy.hpp"
 
 namespace vla {
 
+class Ema;
+
 class Optimizer {
  public:
-  Optimizer(const std::vector<ParameterGroup>& groups, const OptimizerOptions& options);
+  // `masters`: float32 values, by name, that parameters of 16 bits were rounded from; without one, its copy begins with
+  // the rounded parameter.
+  Optimizer(const std::vector<ParameterGroup>& groups, const OptimizerOptions& options, const TensorMap& masters = {});
+
+  // What step() does besides; in the same pass where there is one.
+  struct AfterUpdate {
+    bool zero_grad = false;
+    Ema* average = nullptr;  // Ema::update(), whose decay the caller sets; must outlive this
+  };
+  void set_after_update(const AfterUpdate& after) { after_ = after; }
 
   // Learning rate of the coming step()s as a factor of each group's own. Call outside of a captured graph.
   void set_lr_factor(double factor);
@@ -25,8 +37,9 @@ class Optimizer {
 
   std::vector<torch::Tensor> gradients() const;  // of the parameters that have one
 
-  // torch.nn.utils.clip_grad_norm_ over all parameters: scales by min(1, grad_clip_norm / (norm + 1e-6)). Returns the
-  // norm before clipping, a scalar on the parameters' device. With loss scaling, unscale the gradients first.
+  // torch.nn.utils.clip_grad_norm_ over all parameters: scales by min(1, grad_clip_norm / (norm + 1e-6)), in fast mode
+  // what the next step() reads instead of the gradients in memory. Returns the norm before clipping, a scalar on the
+  // parameters' device that holds until the next call. With loss scaling, unscale the gradients first.
   torch::Tensor clip_grad_norm();
   // Where `found_inf` (float32 scalar, of GradScaler) is not 0, or where the last clip_grad_norm() was infinite or NaN,
   // parameters, moments and step counts stay as they are.
@@ -51,10 +64,12 @@ class Optimizer {
   // What one fused call may hold: one device, one dtype, one learning rate.
   struct Bucket {
     double lr = 0;
-    torch::Tensor lr_on_device;  // float32 scalar; undefined on the CPU
+    torch::Tensor lr_on_device;  // float32 scalar; undefined on the CPU but in fast mode
     std::vector<Slot> slots;
   };
 
+  void set_rows();
+  void step_in_one_pass(const torch::Tensor& found_inf);
   torch::Tensor to_skip(const torch::Tensor& found_inf) const;
   void step(const Bucket& bucket, const torch::Tensor& skip);
 
@@ -63,6 +78,11 @@ class Optimizer {
   std::vector<Bucket> buckets_;
   torch::Tensor norm_;  // of the last clip_grad_norm()
   torch::Tensor skipped_;
+  AfterUpdate after_;
+  bool one_pass_ = false;
+  bool clipped_ = false;  // since the last step()
+  UpdateTable table_;
+  torch::Tensor clip_factor_, skip_;  // float32 scalars of one pass
 };
 
 }  // namespace vla

@@ -9,6 +9,7 @@
 #include "common/atomic_file.hpp"
 #include "common/error.hpp"
 #include "common/option_parse.hpp"
+#include "worker/policies/nn/fast_mode.hpp"
 
 namespace vla {
 namespace {
@@ -52,7 +53,7 @@ EmaOptions parse(const nlohmann::json& values) {
   return options;
 }
 
-TEST(Ema, EqualsDiffusersAndDiffusionPolicy) {
+void equals_diffusers_and_diffusion_policy() {
   for (const auto& row : nlohmann::json::parse(cxxrun::read_file(TEST_DATA_DIR "/optim/ema.json"))) {
     const EmaOptions options = parse(row["options"]);
     const auto model = std::make_shared<AveragedModel>();
@@ -69,6 +70,13 @@ TEST(Ema, EqualsDiffusersAndDiffusionPolicy) {
       EXPECT_LE((averaged.at(name).flatten() - expected).abs().max().item<double>(), 1e-7) << row["options"] << name;
     }
   }
+}
+
+TEST(Ema, EqualsDiffusersAndDiffusionPolicy) { equals_diffusers_and_diffusion_policy(); }
+
+TEST(Ema, EqualsThemInOnePass) {
+  const FastModeScope fast(true);
+  equals_diffusers_and_diffusion_policy();
 }
 
 TEST(Ema, ReachesTheDecaysOfRdt) {

@@ -10,6 +10,7 @@
 
 #include "common/atomic_file.hpp"
 #include "common/error.hpp"
+#include "worker/policies/nn/fast_mode.hpp"
 
 namespace vla {
 namespace {
@@ -189,7 +190,8 @@ TEST(Optimizer, ASkippedStepChangesNothingBitForBit) {
                                                          {{torch::kCUDA, 0}, torch::kBFloat16}};
   for (const auto& [device, type] : kinds) {
     if (device.is_cuda() && !torch::cuda::is_available()) continue;
-    for (const bool by_norm : {true, false}) {
+    for (const auto& [by_norm, is_fast] : {std::pair(true, false), {false, false}, {true, true}, {false, true}}) {
+      const FastModeScope fast(is_fast);
       const Model model{torch::device(device).dtype(type)};
       Optimizer optimizer(model.groups(), options_of("adamw", 3));
       train(model, optimizer, 0);

@@ -1,0 +1,130 @@
+#include <cuda_bf16.h>
+
+#include "worker/cuda/fused_adamw.hpp"
+
+namespace vla {
+namespace {
+
+constexpr int kThreads = 256;
+constexpr int kFinishThreads = 1024;
+constexpr int kLanes = 4;
+
+template <class Real>
+__device__ Real sum_of_block(Real value) {
+  __shared__ Real sums[32];
+  for (int offset = 16; offset > 0; offset /= 2) value += __shfl_down_sync(0xffffffffu, value, offset);
+  if (threadIdx.x % 32 == 0) sums[threadIdx.x / 32] = value;
+  __syncthreads();
+  Real total = 0;
+  if (threadIdx.x == 0) {
+    for (unsigned warp = 0; warp < blockDim.x / 32; ++warp) total += sums[warp];
+  }
+  return total;  // of thread 0
+}
+
+template <class T>
+__device__ float squares(const UpdateRow& row, int64_t first, int64_t end) {
+  const T* gradient = static_cast<const T*>(row.gradient);
+  using Lanes = typename UpdateVector<T, kLanes>::template Lanes<T>;
+  float sum = 0;
+  if (row.is_aligned) {
+    for (int64_t i = first + threadIdx.x * int64_t{kLanes}; i + kLanes <= end; i += int64_t{kThreads} * kLanes) {
+      const Lanes lanes = *reinterpret_cast<const Lanes*>(gradient + i);
+      for (int lane = 0; lane < kLanes; ++lane) {
+        const float x = static_cast<float>(lanes.at[lane]);
+        sum += x * x;
+      }
+    }
+    first += (end - first) / kLanes * kLanes;
+  }
+  for (int64_t i = first + threadIdx.x; i < end; i += kThreads) {
+    const float x = static_cast<float>(gradient[i]);
+    sum += x * x;
+  }
+  return sum;
+}
+
+__device__ int64_t end_of(const UpdateRow& row, int64_t first) {
+  return row.numel - first < kUpdateChunk ? row.numel : first + kUpdateChunk;
+}
+
+__global__ void __launch_bounds__(kThreads) norm_kernel(UpdateTableView table, float* partial) {
+  const UpdateChunk chunk = table.chunks[blockIdx.x];
+  const UpdateRow& row = table.rows[chunk.row];
+  float sum = 0;
+  if (row.gradient != nullptr) {
+    const int64_t end = end_of(row, chunk.first);
+    sum = row.is_bfloat16 ? squares<__nv_bfloat16>(row, chunk.first, end) : squares<float>(row, chunk.first, end);
+  }
+  sum = sum_of_block(sum);
+  if (threadIdx.x == 0) partial[blockIdx.x] = sum;
+}
+
+__global__ void __launch_bounds__(kFinishThreads) finish_norm_kernel(const float* partial, int64_t count, float limit, float* norm, float* factor) {
+  double sum = 0;
+  for (int64_t i = threadIdx.x; i < count; i += kFinishThreads) sum += static_cast<double>(partial[i]);
+  sum = sum_of_block(sum);
+  if (threadIdx.x != 0) return;
+  *norm = static_cast<float>(sqrt(sum));
+  *factor = limit > 0 ? clip_factor_of(*norm, limit) : 1;
+}
+
+__global__ void __launch_bounds__(kFinishThreads) begin_kernel(UpdateTableView table, const float* norm, const float* found_inf, float* skip, float* skipped) {
+  const bool skips = (norm != nullptr && !is_finite(*norm)) || (found_inf != nullptr && *found_inf != 0);
+  if (threadIdx.x == 0) {
+    *skip = skips ? 1 : 0;
+    *skipped += *skip;
+  }
+  if (skips) return;
+  for (int64_t i = threadIdx.x; i < table.row_count; i += kFinishThreads) {
+    if (table.rows[i].gradient != nullptr) *table.rows[i].step += 1;
+  }
+}
+
+template <class T>
+__device__ void update_chunk(const UpdateRule& rule, const UpdateRow& row, const UpdateFactors& factors, int64_t first, int64_t end) {
+  if (row.is_aligned) {
+    for (int64_t i = first + threadIdx.x * int64_t{kLanes}; i + kLanes <= end; i += int64_t{kThreads} * kLanes) {
+      UpdateVector<T, kLanes>::run(rule, row, factors, i);
+    }
+    first += (end - first) / kLanes * kLanes;
+  }
+  for (int64_t i = first + threadIdx.x; i < end; i += kThreads) UpdateVector<T, 1>::run(rule, row, factors, i);
+}
+
+__global__ void __launch_bounds__(kThreads) update_kernel(UpdateTableView table, UpdateRule rule) {
+  const UpdateChunk chunk = table.chunks[blockIdx.x];
+  const UpdateRow row = table.rows[chunk.row];
+  __shared__ UpdateFactors factors;
+  if (threadIdx.x == 0) factors = update_factors(rule, row);
+  __syncthreads();
+  const UpdateFactors f = factors;
+  const int64_t end = end_of(row, chunk.first);
+  if (row.is_bfloat16) {
+    update_chunk<__nv_bfloat16>(rule, row, f, chunk.first, end);
+  } else {
+    update_chunk<float>(rule, row, f, chunk.first, end);
+  }
+}
+
+}  // namespace
+
+cudaError_t gradient_norm_cuda(const UpdateTableView& table, float limit, float* partial, float* norm, float* factor, cudaStream_t stream) {
+  if (table.chunk_count > 0) norm_kernel<<<static_cast<unsigned>(table.chunk_count), kThreads, 0, stream>>>(table, partial);
+  finish_norm_kernel<<<1, kFinishThreads, 0, stream>>>(partial, table.chunk_count, limit, norm, factor);
+  return cudaGetLastError();
+}
+
+cudaError_t begin_update_cuda(const UpdateTableView& table, const float* norm, const float* found_inf, float* skip, float* skipped,
+                              cudaStream_t stream) {
+  begin_kernel<<<1, kFinishThreads, 0, stream>>>(table, norm, found_inf, skip, skipped);
+  return cudaGetLastError();
+}
+
+cudaError_t update_cuda(const UpdateTableView& table, const UpdateRule& rule, cudaStream_t stream) {
+  if (table.chunk_count == 0) return cudaSuccess;
+  update_kernel<<<static_cast<unsigned>(table.chunk_count), kThreads, 0, stream>>>(table, rule);
+  return cudaGetLastError();
+}
+
+}  // namespace vla

@@ -1,0 +1,134 @@
+// The arithmetic of one pass over a parameter: clip, Adam or AdamW, rounding to bfloat16, averaging, clearing the gradient. Shared word
+// for word by the CPU loop and the CUDA kernel. Plain C++, no Torch. Formulas and their order are those of PyTorch 2.11's fused Adam
+// (ATen/native/cuda/fused_adam_utils.cuh) and lerp, in float32.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+
+#include "worker/policies/nn/counter_fill.hpp"
+
+namespace vla {
+
+// One parameter; null: there is none. All pointers but `lr` and `step` are to `numel` elements that lie one after another in the same order.
+struct UpdateRow {
+  void* parameter = nullptr;  // float32 or bfloat16
+  void* gradient = nullptr;  // of the parameter's type; without one the parameter and its moments stay
+  float* master = nullptr;  // what is updated: of a float32 parameter itself
+  float* exp_avg = nullptr;
+  float* exp_avg_sq = nullptr;
+  float* step = nullptr;  // scalar: updates so far
+  const float* lr = nullptr;  // scalar
+  float* average = nullptr;  // float32
+  int64_t numel = 0;
+  bool is_bfloat16 = false;
+  bool is_aligned = false;  // every pointer to four elements' bytes
+};
+
+// What a block of threads works on: the elements of a row from `first` on, kUpdateChunk of them at most.
+struct UpdateChunk {
+  int64_t row = 0;
+  int64_t first = 0;
+};
+constexpr int64_t kUpdateChunk = 8192;
+
+struct UpdateRule {
+  float beta1 = 0.9f, beta2 = 0.999f, eps = 1e-8f, weight_decay = 0;
+  bool decoupled = true;  // AdamW's weight decay
+  bool clears_gradients = false;
+  // Scalars on the device, read when the kernel runs. Null: 1, no, nothing is averaged.
+  const float* clip_factor = nullptr;
+  const float* skip = nullptr;  // not 0: parameters and moments stay as they are
+  const float* average_weight = nullptr;  // share of the parameter in its new average; 1 copies it
+};
+
+// The same for all elements of a row.
+struct UpdateFactors {
+  bool updates;
+  float clip, lr, step_size, bias_correction2_sqrt, average_weight;
+};
+
+VLA_HOST_DEVICE inline UpdateFactors update_factors(const UpdateRule& rule, const UpdateRow& row) {
+  UpdateFactors f{false, 1, 0, 0, 1, 0};
+  if (row.average != nullptr && rule.average_weight != nullptr) f.average_weight = *rule.average_weight;
+  f.updates = row.gradient != nullptr && (rule.skip == nullptr || *rule.skip == 0);
+  if (!f.updates) return f;
+  if (rule.clip_factor != nullptr) f.clip = *rule.clip_factor;
+  f.lr = *row.lr;
+  const float step = *row.step;
+  f.step_size = f.lr / (1 - std::pow(rule.beta1, step));
+  f.bias_correction2_sqrt = std::sqrt(1 - std::pow(rule.beta2, step));
+  return f;
+}
+
+VLA_HOST_DEVICE inline float clip_factor_of(float norm, float limit) {
+  const float factor = limit / (norm + 1e-6f);
+  return factor < 1 ? factor : 1;
+}
+
+VLA_HOST_DEVICE inline bool is_finite(float x) { return std::fabs(x) <= 3.402823466e+38f; }
+
+VLA_HOST_DEVICE inline void adam_element(const UpdateRule& rule, const UpdateFactors& f, float grad, float& parameter, float& exp_avg,
+                                         float& exp_avg_sq) {
+  grad *= f.clip;
+  if (rule.weight_decay != 0) {
+    if (rule.decoupled) {
+      parameter -= f.lr * rule.weight_decay * parameter;
+    } else {
+      grad += parameter * rule.weight_decay;
+    }
+  }
+  exp_avg = std::fma(rule.beta1, exp_avg, std::fma(-rule.beta1, grad, grad));
+  exp_avg_sq = std::fma(rule.beta2, exp_avg_sq, std::fma(-rule.beta2, grad * grad, grad * grad));
+  parameter -= f.step_size * exp_avg / (std::sqrt(exp_avg_sq) / f.bias_correction2_sqrt + rule.eps);
+}
+
+VLA_HOST_DEVICE inline float averaged_element(float average, float parameter, float weight) {
+  if (weight == 1) return parameter;
+  return weight < 0.5f ? average + weight * (parameter - average) : parameter - (parameter - average) * (1 - weight);
+}
+
+// `count` elements, held in registers between load and store; T is the parameter's type.
+template <class T, int count>
+struct UpdateVector {
+  template <class U>
+  struct alignas(sizeof(U) * count) Lanes {
+    U at[count];
+  };
+
+  VLA_HOST_DEVICE static void run(const UpdateRule& rule, const UpdateRow& row, const UpdateFactors& f, int64_t first) {
+    auto& parameters = *reinterpret_cast<Lanes<T>*>(static_cast<T*>(row.parameter) + first);
+    Lanes<T> rounded;
+    if (f.updates) {
+      auto& gradients = *reinterpret_cast<Lanes<T>*>(static_cast<T*>(row.gradient) + first);
+      auto& masters = *reinterpret_cast<Lanes<float>*>(row.master + first);
+      auto& exp_avgs = *reinterpret_cast<Lanes<float>*>(row.exp_avg + first);
+      auto& exp_avg_sqs = *reinterpret_cast<Lanes<float>*>(row.exp_avg_sq + first);
+      const Lanes<T> gradient = gradients;
+      Lanes<float> master = masters, exp_avg = exp_avgs, exp_avg_sq = exp_avg_sqs;
+      for (int i = 0; i < count; ++i) {
+        adam_element(rule, f, static_cast<float>(gradient.at[i]), master.at[i], exp_avg.at[i], exp_avg_sq.at[i]);
+        rounded.at[i] = static_cast<T>(master.at[i]);
+      }
+      masters = master;
+      exp_avgs = exp_avg;
+      exp_avg_sqs = exp_avg_sq;
+      if (row.parameter != static_cast<void*>(row.master)) parameters = rounded;
+    } else if (f.average_weight != 0) {
+      rounded = parameters;
+    }
+    if (row.gradient != nullptr && rule.clears_gradients) {
+      Lanes<T> zero;
+      for (int i = 0; i < count; ++i) zero.at[i] = static_cast<T>(0.0f);
+      *reinterpret_cast<Lanes<T>*>(static_cast<T*>(row.gradient) + first) = zero;
+    }
+    if (f.average_weight != 0) {
+      auto& averages = *reinterpret_cast<Lanes<float>*>(row.average + first);
+      Lanes<float> average = averages;
+      for (int i = 0; i < count; ++i) average.at[i] = averaged_element(average.at[i], static_cast<float>(rounded.at[i]), f.average_weight);
+      averages = average;
+    }
+  }
+};
+
+}  // namespace vla

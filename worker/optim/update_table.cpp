@@ -1,0 +1,172 @@
+#include "worker/optim/update_table.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <tuple>
+
+#include <ATen/Parallel.h>
+#include <c10/cuda/CUDAException.h>
+#include <c10/cuda/CUDAGraphsC10Utils.h>
+#include <c10/cuda/CUDAGuard.h>
+#include <torch/torch.h>
+
+#include "worker/cuda/fused_adamw.hpp"
+
+namespace vla {
+namespace {
+
+auto address_of(const UpdateRow& row) {
+  return std::tie(row.parameter, row.gradient, row.master, row.exp_avg, row.exp_avg_sq, row.step, row.lr, row.average, row.numel);
+}
+
+template <class T>
+T* pointer(const torch::Tensor& tensor) {
+  return tensor.defined() ? static_cast<T*>(tensor.mutable_data_ptr()) : nullptr;
+}
+
+UpdateTableView view(const torch::Tensor& table, size_t rows, size_t chunks) {
+  const auto* bytes = static_cast<const std::byte*>(table.const_data_ptr());
+  return {.rows = reinterpret_cast<const UpdateRow*>(bytes),
+          .row_count = static_cast<int64_t>(rows),
+          .chunks = reinterpret_cast<const UpdateChunk*>(bytes + rows * sizeof(UpdateRow)),
+          .chunk_count = static_cast<int64_t>(chunks)};
+}
+
+template <class T>
+float squares(const UpdateRow& row, int64_t first, int64_t end) {
+  double sum = 0;
+  for (int64_t i = first; i < end; ++i) {
+    const auto x = static_cast<float>(static_cast<const T*>(row.gradient)[i]);
+    sum += static_cast<double>(x) * x;
+  }
+  return static_cast<float>(sum);
+}
+
+int64_t end_of(const UpdateRow& row, const UpdateChunk& chunk) { return std::min(row.numel, chunk.first + kUpdateChunk); }
+
+}  // namespace
+
+bool fits_update_table(const torch::Tensor& parameter) {
+  return parameter.scalar_type() == torch::kFloat || parameter.scalar_type() == torch::kBFloat16;
+}
+
+UpdateRow update_row(const UpdateTensors& t) {
+  TORCH_CHECK(fits_update_table(t.parameter), "parameters of type ", t.parameter.scalar_type(), " are not updated in one pass");
+  const bool is_bfloat16 = t.parameter.scalar_type() == torch::kBFloat16;
+  const torch::Tensor& master = t.master.defined() || is_bfloat16 ? t.master : t.parameter;
+  const auto check = [&](const torch::Tensor& tensor, at::ScalarType type, const char* what) {
+    if (!tensor.defined()) return;
+    const bool lies_alike = tensor.strides() == t.parameter.strides() || (tensor.is_contiguous() && t.parameter.is_contiguous());
+    TORCH_CHECK(tensor.sizes() == t.parameter.sizes() && lies_alike && tensor.is_non_overlapping_and_dense() && tensor.scalar_type() == type &&
+                    tensor.device() == t.parameter.device(),
+                "the ", what, " is unlike its parameter ", t.parameter.sizes());
+  };
+  check(t.parameter, t.parameter.scalar_type(), "parameter");
+  check(t.gradient, t.parameter.scalar_type(), "gradient");
+  check(t.average, torch::kFloat, "average");
+  TORCH_CHECK(!t.gradient.defined() || (master.defined() && t.exp_avg.defined() && t.exp_avg_sq.defined() && t.step.defined() && t.lr.defined()),
+              "a gradient without moments");
+  for (const torch::Tensor& tensor : {master, t.exp_avg, t.exp_avg_sq}) check(tensor, torch::kFloat, "optimizer's state");
+  UpdateRow row{.parameter = pointer<void>(t.parameter),
+                .gradient = pointer<void>(t.gradient),
+                .master = pointer<float>(master),
+                .exp_avg = pointer<float>(t.exp_avg),
+                .exp_avg_sq = pointer<float>(t.exp_avg_sq),
+                .step = pointer<float>(t.step),
+                .lr = pointer<float>(t.lr),
+                .average = pointer<float>(t.average),
+                .numel = t.parameter.numel(),
+                .is_bfloat16 = is_bfloat16};
+  constexpr uintptr_t kWide = 4 * sizeof(float);
+  const uintptr_t narrow = is_bfloat16 ? kWide / 2 : kWide;
+  const auto misalignment = [](const void* p, uintptr_t bytes) { return reinterpret_cast<uintptr_t>(p) % bytes; };
+  row.is_aligned = misalignment(row.parameter, narrow) + misalignment(row.gradient, narrow) + misalignment(row.master, kWide) +
+                       misalignment(row.exp_avg, kWide) + misalignment(row.exp_avg_sq, kWide) + misalignment(row.average, kWide) ==
+                   0;
+  return row;
+}
+
+void UpdateTable::set_rows(std::vector<UpdateRow> rows, torch::Device device) {
+  const auto is_same = [](const UpdateRow& a, const UpdateRow& b) { return address_of(a) == address_of(b); };
+  if (host_.defined() && device == device_ && std::ranges::equal(rows, rows_, is_same)) return;
+  TORCH_CHECK(!device.is_cuda() || c10::cuda::currentStreamCaptureStatusMayInitCtx() == c10::cuda::CaptureStatus::None,
+              "gradients were moved while the step is captured");
+  device_ = device;
+  rows_ = std::move(rows);
+  chunks_.clear();
+  for (size_t row = 0; row < rows_.size(); ++row) {
+    for (int64_t first = 0; first < rows_[row].numel; first += kUpdateChunk) chunks_.push_back({static_cast<int64_t>(row), first});
+  }
+  const size_t row_bytes = rows_.size() * sizeof(UpdateRow), chunk_bytes = chunks_.size() * sizeof(UpdateChunk);
+  host_ = torch::empty({static_cast<int64_t>(row_bytes + chunk_bytes)}, torch::dtype(torch::kByte).pinned_memory(device.is_cuda()));
+  auto* bytes = static_cast<std::byte*>(host_.mutable_data_ptr());
+  if (row_bytes > 0) std::memcpy(bytes, rows_.data(), row_bytes);
+  if (chunk_bytes > 0) std::memcpy(bytes + row_bytes, chunks_.data(), chunk_bytes);
+  on_device_ = host_.to(device, /*non_blocking=*/true);
+  partial_ = torch::empty({static_cast<int64_t>(chunks_.size())}, torch::dtype(torch::kFloat).device(device));
+}
+
+void UpdateTable::gradient_norm(double limit, torch::Tensor& norm, torch::Tensor& factor) const {
+  auto* partial = partial_.mutable_data_ptr<float>();
+  auto* norm_out = norm.mutable_data_ptr<float>();
+  auto* factor_out = factor.mutable_data_ptr<float>();
+  const auto limit_float = static_cast<float>(limit);
+  if (device_.is_cuda()) {
+    const c10::cuda::CUDAGuard guard(device_);
+    C10_CUDA_CHECK(gradient_norm_cuda(view(on_device_, rows_.size(), chunks_.size()), limit_float, partial, norm_out, factor_out,
+                                      c10::cuda::getCurrentCUDAStream().stream()));
+    return;
+  }
+  at::parallel_for(0, static_cast<int64_t>(chunks_.size()), 1, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const UpdateChunk& chunk = chunks_[static_cast<size_t>(i)];
+      const UpdateRow& row = rows_[static_cast<size_t>(chunk.row)];
+      const int64_t last = end_of(row, chunk);
+      partial[i] = row.gradient == nullptr ? 0
+                   : row.is_bfloat16       ? squares<at::BFloat16>(row, chunk.first, last)
+                                           : squares<float>(row, chunk.first, last);
+    }
+  });
+  double sum = 0;
+  for (size_t i = 0; i < chunks_.size(); ++i) sum += static_cast<double>(partial[i]);
+  *norm_out = static_cast<float>(std::sqrt(sum));
+  *factor_out = limit > 0 ? clip_factor_of(*norm_out, limit_float) : 1;
+}
+
+void UpdateTable::begin_update(const torch::Tensor& norm, const torch::Tensor& found_inf, torch::Tensor& skip, torch::Tensor& skipped) const {
+  const auto* norm_in = norm.defined() ? norm.const_data_ptr<float>() : nullptr;
+  const auto* flag_in = found_inf.defined() ? found_inf.const_data_ptr<float>() : nullptr;
+  auto* skip_out = skip.mutable_data_ptr<float>();
+  auto* skipped_out = skipped.mutable_data_ptr<float>();
+  if (device_.is_cuda()) {
+    const c10::cuda::CUDAGuard guard(device_);
+    C10_CUDA_CHECK(begin_update_cuda(view(on_device_, rows_.size(), chunks_.size()), norm_in, flag_in, skip_out, skipped_out,
+                                     c10::cuda::getCurrentCUDAStream().stream()));
+    return;
+  }
+  *skip_out = (norm_in != nullptr && !is_finite(*norm_in)) || (flag_in != nullptr && *flag_in != 0) ? 1 : 0;
+  *skipped_out += *skip_out;
+  for (const UpdateRow& row : rows_) {
+    if (row.gradient != nullptr && *skip_out == 0) *row.step += 1;
+  }
+}
+
+void UpdateTable::update(const UpdateRule& rule) const {
+  if (device_.is_cuda()) {
+    const c10::cuda::CUDAGuard guard(device_);
+    C10_CUDA_CHECK(update_cuda(view(on_device_, rows_.size(), chunks_.size()), rule, c10::cuda::getCurrentCUDAStream().stream()));
+    return;
+  }
+  at::parallel_for(0, static_cast<int64_t>(chunks_.size()), 1, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const UpdateChunk& chunk = chunks_[static_cast<size_t>(i)];
+      const UpdateRow& row = rows_[static_cast<size_t>(chunk.row)];
+      const UpdateFactors factors = update_factors(rule, row);
+      for (int64_t e = chunk.first; e < end_of(row, chunk); ++e) {
+        row.is_bfloat16 ? UpdateVector<at::BFloat16, 1>::run(rule, row, factors, e) : UpdateVector<float, 1>::run(rule, row, factors, e);
+      }
+    }
+  });
+}
+
+}  // namespace vla
