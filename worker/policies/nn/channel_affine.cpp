@@ -1,0 +1,154 @@
+#include "worker/policies/nn/channel_affine.hpp"
+
+#include <limits>
+
+#include <torch/torch.h>
+
+#include "worker/cuda/affine_pool.hpp"
+#include "worker/cuda/channel_affine.hpp"
+#include "worker/policies/nn/device_kernel.hpp"
+
+namespace vla {
+namespace {
+
+void check_constants(const at::Tensor& x, const at::Tensor& scale, const at::Tensor& shift) {
+  TORCH_CHECK(x.dim() == 4 && x.numel() < std::numeric_limits<uint32_t>::max(), "images must be [N, C, H, W] of less than 2^32 numbers, not ", x.sizes());
+  for (const at::Tensor& constant : {scale, shift}) {
+    TORCH_CHECK(constant.dim() == 1 && constant.size(0) == x.size(1) && constant.is_contiguous() && constant.scalar_type() == sum_type(x) &&
+                    constant.device() == x.device(),
+                "scale and shift must be [", x.size(1), "] like the images");
+  }
+}
+
+ChannelAffine affine_of(const at::Tensor& x, const at::Tensor& scale, const at::Tensor& shift, bool relu) {
+  return {.pixels = x.size(0) * x.size(2) * x.size(3), .channels = x.size(1), .relu = relu, .scale = data(scale), .shift = data(shift)};
+}
+
+AffinePool pool_of(at::IntArrayRef sizes, const at::Tensor& scale, const at::Tensor& shift) {
+  return {.images = sizes[0], .height = sizes[2], .width = sizes[3], .channels = sizes[1], .scale = data(scale), .shift = data(shift)};
+}
+
+struct Affine : torch::autograd::Function<Affine> {
+  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& x, const at::Tensor& scale, const at::Tensor& shift,
+                            const at::Tensor& residual, bool relu) {
+    const at::Tensor y = channel_affine_forward(x, scale, shift, residual, relu);
+    context->save_for_backward({scale, relu ? y : at::Tensor()});
+    context->saved_data["relu"] = relu;
+    context->saved_data["residual"] = residual.defined();
+    return y;
+  }
+
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context, torch::autograd::variable_list gradients) {
+    const auto saved = context->get_saved_variables();
+    const at::Tensor gradient = channels_last(gradients[0]), &scale = saved[0], &y = saved[1];
+    const at::Tensor dx = at::empty_like(gradient);
+    const bool has_residual = context->saved_data["residual"].toBool(), relu = context->saved_data["relu"].toBool();
+    // Without a relu the residual's gradient is the output's.
+    const at::Tensor d_residual = has_residual ? (relu ? at::empty_like(gradient) : gradient) : at::Tensor();
+    const ChannelAffine affine = affine_of(gradient, scale, scale, relu);
+    run_kernel(
+        gradient,
+        [&](cudaStream_t stream) {
+          return channel_affine_backward_cuda(affine, data(gradient), data(y), mutable_data(dx), relu ? mutable_data(d_residual) : nullptr,
+                                              element_of(gradient), stream);
+        },
+        [&](auto element) {
+          using T = decltype(element);
+          at::parallel_for(0, affine.channels, 1, [&](int64_t begin, int64_t end) {
+            for (int64_t channel = begin; channel < end; ++channel) {
+              affine.backward<1>(data<T>(gradient), data<T>(y), mutable_data<T>(dx), relu ? mutable_data<T>(d_residual) : nullptr, channel, 0, 1);
+            }
+          });
+        });
+    return {dx, {}, {}, d_residual, {}};
+  }
+};
+
+struct AffineReluPool : torch::autograd::Function<AffineReluPool> {
+  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& images, const at::Tensor& scale,
+                            const at::Tensor& shift) {
+    check_constants(images, scale, shift);
+    const at::Tensor x = channels_last(images);
+    const AffinePool pool = pool_of(x.sizes(), scale, shift);
+    const at::Tensor y = at::empty({pool.images, pool.channels, pool.out_height(), pool.out_width()}, x.options(), at::MemoryFormat::ChannelsLast);
+    const at::Tensor chosen = at::empty_like(y, y.options().dtype(at::kByte));
+    run_kernel(
+        x,
+        [&](cudaStream_t stream) {
+          return affine_pool_forward_cuda(pool, data(x), mutable_data(y), mutable_data<uint8_t>(chosen), element_of(x), stream);
+        },
+        [&](auto element) {
+          using T = decltype(element);
+          at::parallel_for(0, pool.channels, 1, [&](int64_t begin, int64_t end) {
+            for (int64_t channel = begin; channel < end; ++channel) {
+              pool.forward<1>(data<T>(x), mutable_data<T>(y), mutable_data<uint8_t>(chosen), channel, 0, 1);
+            }
+          });
+        });
+    context->save_for_backward({scale, chosen});
+    context->saved_data["sizes"] = x.sizes().vec();
+    return y;
+  }
+
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context, torch::autograd::variable_list gradients) {
+    const auto saved = context->get_saved_variables();
+    const at::Tensor gradient = channels_last(gradients[0]), &scale = saved[0], &chosen = saved[1];
+    const std::vector<int64_t> sizes = context->saved_data["sizes"].toIntVector();
+    const AffinePool pool = pool_of(sizes, scale, scale);
+    const at::Tensor dx = at::empty(sizes, gradient.options(), at::MemoryFormat::ChannelsLast);
+    run_kernel(
+        gradient,
+        [&](cudaStream_t stream) {
+          return affine_pool_backward_cuda(pool, data(gradient), data<uint8_t>(chosen), mutable_data(dx), element_of(gradient), stream);
+        },
+        [&](auto element) {
+          using T = decltype(element);
+          at::parallel_for(0, pool.channels, 1, [&](int64_t begin, int64_t end) {
+            for (int64_t channel = begin; channel < end; ++channel) {
+              pool.backward<1>(data<T>(gradient), data<uint8_t>(chosen), mutable_data<T>(dx), channel, 0, 1);
+            }
+          });
+        });
+    return {dx, {}, {}};
+  }
+};
+
+}  // namespace
+
+at::Tensor channels_last(const at::Tensor& images) { return images.contiguous(at::MemoryFormat::ChannelsLast); }
+
+at::Tensor channel_affine_forward(const at::Tensor& images, const at::Tensor& scale, const at::Tensor& shift, const at::Tensor& added, bool relu) {
+  check_constants(images, scale, shift);
+  const at::Tensor x = channels_last(images);
+  at::Tensor residual;
+  if (added.defined()) {
+    TORCH_CHECK(added.sizes() == x.sizes() && added.device() == x.device(), "a residual must be like the images");
+    residual = channels_last(added.to(x.scalar_type()));
+  }
+  const at::Tensor y = at::empty_like(x);
+  const ChannelAffine affine = affine_of(x, scale, shift, relu);
+  run_kernel(
+      x,
+      [&](cudaStream_t stream) {
+        return channel_affine_forward_cuda(affine, data(x), data(residual), mutable_data(y), element_of(x), stream);
+      },
+      [&](auto element) {
+        using T = decltype(element);
+        at::parallel_for(0, affine.channels, 1, [&](int64_t begin, int64_t end) {
+          for (int64_t channel = begin; channel < end; ++channel) {
+            affine.forward<1>(data<T>(x), data<T>(residual), mutable_data<T>(y), channel, 0, 1);
+          }
+        });
+      });
+  return y;
+}
+
+at::Tensor channel_affine(const at::Tensor& x, const at::Tensor& scale, const at::Tensor& shift, const at::Tensor& residual, bool relu) {
+  return Affine::apply(x, scale, shift, residual, relu);
+}
+
+at::Tensor affine_relu_pool(const at::Tensor& x, const at::Tensor& scale, const at::Tensor& shift) {
+  return AffineReluPool::apply(x, scale, shift);
+}
+
+}  // namespace vla
