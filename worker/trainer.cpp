@@ -26,8 +26,10 @@ namespace {
 constexpr int64_t kMostSkippedInARow = 100;
 constexpr size_t kResidentSteps = 2;
 
-// The same initial weights on every rank and device: made on the CPU from the seed.
-std::shared_ptr<Policy> make_policy(const TrainingJob& job, const PolicyFeatures& features, const Precision& precision, const cxxrun::World& world) {
+// The same initial weights on every rank and device: made on the CPU from the seed. `masters` gets the float32 values of what is
+// rounded to 16 bits and trained.
+std::shared_ptr<Policy> make_policy(const TrainingJob& job, const PolicyFeatures& features, const Precision& precision, const cxxrun::World& world,
+                                    TensorMap& masters) {
   const TrainConfig& config = job.config;
   set_fast_mode(config.speed.is_fast(world.device().is_cuda()));
   torch::manual_seed(static_cast<uint64_t>(config.training.seed));
@@ -35,6 +37,12 @@ std::shared_ptr<Policy> make_policy(const TrainingJob& job, const PolicyFeatures
   auto policy = entry.make(job.policy, features);
   if (!config.policy.path.empty() && !job.resume) load_weights(config.policy.path, *policy);
   if (config.training.activation_checkpointing) policy->set_activation_checkpointing(true);
+  if (at::isReducedFloatingType(precision.parameters) && !job.resume) {
+    for (const auto& entry : policy->named_parameters()) {
+      const at::Tensor& value = entry.value();
+      if (value.requires_grad() && value.scalar_type() == at::kFloat) masters[entry.key()] = value.detach().clone();
+    }
+  }
   policy->to(world.device(), precision.parameters);
   policy->set_all_reduce_sum([&world](at::Tensor tensor) { world.all_reduce_sum(std::move(tensor)); });
   return policy;
@@ -77,7 +85,6 @@ std::string why_no_graph(const TrainConfig& config, const cxxrun::World& world) 
   if (config.speed.graph == "off") return "speed.graph is off";
   if (config.speed.graph == "auto" && !config.speed.is_fast(true)) return "speed.mode is reference";
   if (config.training.find_unused_parameters) return "training.find_unused_parameters reads which parameters were used in every step";
-  if (config.ema.enable) return "the averaged weights' decay changes from step to step";
   if (world.size() > 1 && world.backend() != "nccl") return "backend " + world.backend() + " sums on the CPU";
   return {};
 }
@@ -113,10 +120,10 @@ Trainer::Trainer(const TrainingJob& job, const cxxrun::World& world, ShutdownWat
       augmenter_(job.config.augment, camera_keys(data_.features), static_cast<uint64_t>(options_.seed), world.device()),
       normalizer_(job.policy.normalization(), data_.features, stats_, world.device(), precision_.batch()),
       window_(world.device()),
-      policy_(make_policy(job, data_.features, precision_, world)),
+      policy_(make_policy(job, data_.features, precision_, world, masters_)),
       ddp_(policy_, world.group(), ddp_options(options_, window_.timer())),
       lr_(resolve_lr(job.config.optimizer.lr, options_.lr_scaling, world.size(), options_.batch_size_mode)),
-      optimizer_(policy_->parameter_groups(), job.config.optimizer),
+      optimizer_(policy_->parameter_groups(), job.config.optimizer, std::exchange(masters_, {})),
       agreement_(world, shutdown),
       shutdown_(shutdown),
       launcher_(launcher) {
@@ -133,6 +140,7 @@ Trainer::Trainer(const TrainingJob& job, const cxxrun::World& world, ShutdownWat
   }
   if (precision_.needs_scaler) scaler_.emplace(job.config.grad_scaler, world.device());
   if (job.config.ema.enable) ema_.emplace(*policy_, job.config.ema);
+  optimizer_.set_after_update({.zero_grad = true, .average = ema_ ? &*ema_ : nullptr});
   schedule_.emplace(job.config.scheduler, job.config.optimizer.lr, schedule_steps_);
   if (schedule_->needs_validation() && !data_.validation) {
     throw cxxrun::UsageError("scheduler.type={} follows the validation loss, but nothing is held out: set dataset.val_episodes or dataset.eval_split",
@@ -194,6 +202,7 @@ void Trainer::train_step() {
   // What changes from step to step is in the device's memory, where graphs read it.
   if (device_step_.defined()) device_step_.fill_(step_);
   optimizer_.set_lr_factor(lr_.factor * schedule_->factor(step_));
+  if (ema_) ema_->set_decay_for(step_ + 1);
   agreement_.set_step(step_);
   ddp_.train();
   for (size_t i = 0; i < micro_batches.size(); ++i) {
@@ -237,9 +246,7 @@ void Trainer::update() {
   if (scaler_) scaler_->unscale(optimizer_.gradients());
   const torch::Tensor grad_norm = optimizer_.clip_grad_norm();
   optimizer_.step(scaler_ ? scaler_->found_inf() : torch::Tensor());
-  optimizer_.zero_grad();
   if (scaler_) scaler_->update();
-  if (ema_) ema_->update(step_ + 1);
   // A scaler meets infinite gradients in the course of its work: only the loss tells then.
   agreement_.note(window_.step_loss(), scaler_ ? torch::zeros_like(grad_norm) : grad_norm);
   window_.end_step(grad_norm);

@@ -106,6 +106,7 @@ class Trainer {
   Augmenter augmenter_;
   Normalizer normalizer_;
   MetricWindow window_;
+  TensorMap masters_;  // for the optimizer to take
   std::shared_ptr<Policy> policy_;  // to read state from; forwards go through ddp_
   cxxrun::DistributedDataParallel<Policy> ddp_;
   LrPlan lr_;
