@@ -12,6 +12,7 @@
 #include "worker/checkpoint/lerobot_format.hpp"
 #include "worker/checkpoint/resume_check.hpp"
 #include "worker/checkpoint/retention.hpp"
+#include "worker/checkpoint/weights.hpp"
 #include "worker/trainer.hpp"
 
 namespace vla {

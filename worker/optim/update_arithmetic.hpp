@@ -98,7 +98,7 @@ struct UpdateVector {
 
   VLA_HOST_DEVICE static void run(const UpdateRule& rule, const UpdateRow& row, const UpdateFactors& f, int64_t first) {
     auto& parameters = *reinterpret_cast<Lanes<T>*>(static_cast<T*>(row.parameter) + first);
-    Lanes<T> rounded;
+    Lanes<T> rounded = {};
     if (f.updates) {
       auto& gradients = *reinterpret_cast<Lanes<T>*>(static_cast<T*>(row.gradient) + first);
       auto& masters = *reinterpret_cast<Lanes<float>*>(row.master + first);
@@ -118,7 +118,7 @@ struct UpdateVector {
       rounded = parameters;
     }
     if (row.gradient != nullptr && rule.clears_gradients) {
-      Lanes<T> zero;
+      Lanes<T> zero = {};
       for (int i = 0; i < count; ++i) zero.at[i] = static_cast<T>(0.0f);
       *reinterpret_cast<Lanes<T>*>(static_cast<T*>(row.gradient) + first) = zero;
     }

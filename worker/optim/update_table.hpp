@@ -13,10 +13,10 @@ namespace vla {
 
 // What a row is made of; undefined: there is none. All but the scalars lie in memory as the parameter does.
 struct UpdateTensors {
-  torch::Tensor parameter, gradient;
-  torch::Tensor master, exp_avg, exp_avg_sq;  // float32; without `master` a float32 parameter is updated itself
-  torch::Tensor step, lr;  // float32 scalars
-  torch::Tensor average;  // float32
+  torch::Tensor parameter = {}, gradient = {};
+  torch::Tensor master = {}, exp_avg = {}, exp_avg_sq = {};  // float32; without `master` a float32 parameter is updated itself
+  torch::Tensor step = {}, lr = {};  // float32 scalars
+  torch::Tensor average = {};  // float32
 };
 bool fits_update_table(const torch::Tensor& parameter);
 UpdateRow update_row(const UpdateTensors& tensors);  // Error where they do not lie alike
