@@ -1,6 +1,6 @@
-// How many floating-point operations a step takes and which share of the device's peak that is (model FLOPs utilisation, MFU).
-// Counted are matrix products and convolutions (2 operations a multiply-add), by LibTorch's own formulas; a backward pass counts
-// as two forward passes: MFU = 3 * forward FLOPs / (step time * peak). Element-wise work and SDPA's fused kernels are left out.
+// How many floating-point operations a step takes and which share of the device's peak that is (model FLOPs utilisation, MFU =
+// FLOPs / (step time * peak)). Counted are matrix products, convolutions and attention (2 operations a multiply-add), forward and
+// backward; element-wise work is not, nor what fused attention computes again in its backward pass. Masked-out attention counts.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace vla {
 
-// Of everything `work` runs on this thread.
+// Of everything `work` runs on this thread, and on autograd's while this one waits for it in backward(). One at a time.
 int64_t count_flops(const std::function<void()>& work);
 
 // Dense peak of a GPU by its name, in FLOP/s as its data sheet says; nullopt where none is on record. `precision` as in

@@ -25,6 +25,35 @@ TEST(CountFlops, CountsProductsAndConvolutionsAsTwoOperationsAMultiplyAdd) {
   EXPECT_EQ(count_flops([&] { torch::bmm(torch::ones({3, 4, 5}), torch::ones({3, 5, 6})); }), 2 * 3 * 4 * 5 * 6);
 }
 
+TEST(CountFlops, CountsBackwardToo) {
+  const auto x = torch::ones({4, 32}), w = torch::ones({32, 64}, torch::requires_grad());
+  const int64_t forward = 2 * 4 * 32 * 64;
+  EXPECT_EQ(count_flops([&] { x.matmul(w).sum().backward(); }), 2 * forward);  // x needs no gradient
+  EXPECT_EQ(count_flops([&] { x.clone().requires_grad_().matmul(w).sum().backward(); }), 3 * forward);
+
+  const auto image = torch::ones({2, 3, 16, 16});
+  torch::nn::Conv2d conv(torch::nn::Conv2dOptions(3, 8, 3).padding(1).stride(2));
+  const int64_t of_conv = 2 * (2 * 8 * 8 * 8) * (3 * 3 * 3);
+  EXPECT_EQ(count_flops([&] { conv->forward(image).sum().backward(); }), 2 * of_conv);
+}
+
+TEST(CountFlops, CountsConvolutionsOfOneDimensionAndTransposedOnes) {
+  const torch::NoGradGuard no_grad;
+  torch::nn::Conv1d conv(torch::nn::Conv1dOptions(4, 6, 5).padding(2).groups(2));
+  EXPECT_EQ(count_flops([&] { conv->forward(torch::ones({3, 4, 10})); }), 2 * (3 * 6 * 10) * (2 * 5));
+  torch::nn::ConvTranspose1d up(torch::nn::ConvTranspose1dOptions(4, 6, 4).stride(2).padding(1));
+  EXPECT_EQ(count_flops([&] { up->forward(torch::ones({3, 4, 10})); }), 2 * (3 * 4 * 10) * (6 * 4));
+}
+
+TEST(CountFlops, AttentionIsTwoProductsHoweverItIsComputed) {
+  const auto q = torch::ones({2, 3, 5, 8}, torch::requires_grad()), k = torch::ones({2, 3, 7, 8}, torch::requires_grad());
+  const int64_t forward = 2 * 2 * (2 * 3 * 5 * 7 * 8);
+  EXPECT_EQ(count_flops([&] { at::scaled_dot_product_attention(q, k, k); }), forward);
+  EXPECT_EQ(count_flops([&] { torch::softmax(q.matmul(k.transpose(-1, -2)), -1).matmul(k); }), forward);
+  EXPECT_EQ(count_flops([&] { at::scaled_dot_product_attention(q, k, k).sum().backward(); }), 3 * forward);
+  EXPECT_EQ(count_flops([&] { torch::softmax(q.matmul(k.transpose(-1, -2)), -1).matmul(k).sum().backward(); }), 3 * forward);
+}
+
 TEST(CountFlops, AutocastDoesNotCountTwice) {
   const torch::NoGradGuard no_grad;
   torch::nn::Conv2d conv(torch::nn::Conv2dOptions(3, 8, 3).padding(1));
