@@ -21,6 +21,7 @@ const std::vector<Command>& command_registry();
 int train_command(Arguments arguments);
 int eval_command(Arguments arguments);
 int serve_command(Arguments arguments);
+int bench_command(Arguments arguments);
 int info_command(Arguments arguments);
 int data_command(Arguments arguments);
 

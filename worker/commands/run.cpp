@@ -7,6 +7,7 @@
 #include "worker/commands/command.hpp"
 #include "worker/commands/failure.hpp"
 #include "worker/commands/version.hpp"
+#include "worker/start_timing.hpp"
 
 namespace vla {
 namespace {
@@ -44,6 +45,7 @@ int dispatch(Arguments arguments) {
 }  // namespace
 
 int run_vla_worker(Arguments arguments) {
+  start_timing().mark("program loaded");
   std::string error_file;
   try {
     error_file = cxxrun::environment_variable("TORCHELASTIC_ERROR_FILE").value_or("");

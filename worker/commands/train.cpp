@@ -1,12 +1,6 @@
-#include <unistd.h>
-
-#include <csignal>
 #include <cstdio>
 #include <ctime>
 #include <filesystem>
-
-#include <c10/core/StreamGuard.h>
-#include <c10/core/impl/VirtualGuardImpl.h>
 
 #include "common/atomic_file.hpp"
 #include "common/error.hpp"
@@ -14,31 +8,14 @@
 #include "common/option_text.hpp"
 #include "worker/commands/command.hpp"
 #include "worker/commands/configuration.hpp"
+#include "worker/commands/training_run.hpp"
+#include "worker/start_timing.hpp"
 #include "worker/trainer.hpp"
 
 namespace vla {
 namespace {
 
 namespace fs = std::filesystem;
-
-fs::path own_folder() { return fs::read_symlink("/proc/self/exe").parent_path(); }
-
-// --world_size N without a launcher: becomes `cxxrun --nproc_per_node N <this command>`. Returns only on failure.
-void launch_ranks(const TrainConfig& config, Arguments arguments) {
-  const std::string launcher = (own_folder() / "cxxrun").string();
-  std::vector<std::string> command{launcher, fmt::format("--nproc_per_node={}", config.world_size)};
-  if (!config.master_addr.empty()) command.push_back("--master_addr=" + config.master_addr);
-  if (config.master_port) command.push_back(fmt::format("--master_port={}", config.master_port));
-  command.push_back("--no-python");
-  command.push_back(fs::read_symlink("/proc/self/exe").string());
-  command.push_back("train");
-  command.insert(command.end(), arguments.begin(), arguments.end());
-  std::vector<char*> argv;
-  for (std::string& word : command) argv.push_back(word.data());
-  argv.push_back(nullptr);
-  ::execv(launcher.c_str(), argv.data());
-  throw cxxrun::errno_error(fmt::format("world_size={} needs {}", config.world_size, launcher));
-}
 
 void require_same_on_all_ranks(const cxxrun::World& world, const std::string& what, const std::string& value) {
   const std::string main = world.broadcast(value);
@@ -62,7 +39,8 @@ void print_continuation(const TrainConfig& config, const fs::path& output_dir, i
 int train_in_world(const ConfigSources& sources, Configuration& loaded, RunPlace place, const cxxrun::WorkerEnv& env,
                    ShutdownWatcher& shutdown) {
   TrainConfig& config = loaded.config;
-  const cxxrun::World world(env, cxxrun::choose_device(config.device, env), {.backend = config.backend});
+  TrainingWorld place_among_ranks(config, env);
+  const cxxrun::World& world = place_among_ranks.world;
   // Every rank says that it is there, whatever the log level of its lines otherwise.
   fmt::print("Distributed training: world_size={}, rank={}, local_rank={}, device={}, backend={}\n", world.size(), world.rank(),
              env.local_rank, world.device().str(), world.backend());
@@ -73,12 +51,8 @@ int train_in_world(const ConfigSources& sources, Configuration& loaded, RunPlace
   config.output_dir = place.output_dir.string();
   if (world.is_main() && !config.dry_run) prepare_output(place.output_dir, config.logging, loaded.table, sources);
 
-  // One stream of our own for everything: the legacy default stream would keep a step from being captured as a graph.
-  const c10::impl::VirtualGuardImpl streams(world.device().type());
-  const c10::StreamGuard on_stream(world.device().is_cuda() ? streams.getStreamFromGlobalPool(world.device()) : streams.getStream(world.device()));
-  cxxrun::ControlChannel launcher(env.control_fd);
   const TrainingJob job{config, loaded.table, *loaded.policy, place.output_dir, place.checkpoint};
-  Trainer trainer(job, world, shutdown, launcher);
+  Trainer trainer(job, world, shutdown, place_among_ranks.launcher);
   StartInfo start;
   start.config_path = sources.config_path;
   start.master_addr = env.master_addr;
@@ -113,11 +87,9 @@ int train_command(Arguments arguments) {
     if (env.rank == 0) fmt::print("{}", cxxrun::dump_yaml(loaded->table));
     return 0;
   }
-  if (!env.launched && loaded->config.world_size > 1) launch_ranks(loaded->config, arguments);
-  if (env.launched && loaded->config.world_size > 0 && loaded->config.world_size != env.world_size) {
-    throw cxxrun::UsageError("world_size={} but the launcher started {} ranks; leave world_size out", loaded->config.world_size, env.world_size);
-  }
+  take_place_among_ranks(loaded->config, env, "train", arguments);
   ShutdownWatcher shutdown(env.control_fd);
+  start_timing().mark("options");
   return train_in_world(sources, *loaded, std::move(place), env, shutdown);
 }
 
