@@ -87,6 +87,8 @@ Batch make_batch(const data::Slot& slot, const data::SampleLayout& layout, at::D
   batch.step = slot.batch.step;
   batch.weight = raw.weight;
   batch.position = raw.position;
+  batch.sample = at::empty({batch.rows()}, at::kLong);
+  for (int64_t row = 0; row < batch.rows(); ++row) batch.sample.data_ptr<int64_t>()[row] = slot.batch.rows[static_cast<size_t>(row)].sample;
   for (size_t i = 0; i < layout.fields.size(); ++i) {
     at::Tensor field = raw.fields[i];
     if (field.scalar_type() == at::kByte) {

@@ -22,6 +22,14 @@ torch::Tensor Policy::predict_chunk(const Batch& batch) {
   return sample_chunk(batch, StepRandom(kSeed, 0, batch.position));
 }
 
+const char* name_of(FrozenLevel level) { return level == FrozenLevel::kVision ? "vision" : "prefix"; }
+
+std::string frozen_key(FrozenLevel level) { return std::string("frozen.") + name_of(level); }
+
+torch::Tensor Policy::frozen_features(FrozenLevel level, const Batch&) {
+  throw cxxrun::UsageError("training.frozen_cache = {}: {} has no frozen part whose results could be kept: set it to off", name_of(level), name());
+}
+
 void Policy::set_activation_checkpointing(bool on) {
   if (!on) return;
   throw cxxrun::UsageError("training.activation_checkpointing = true: {} has no blocks whose activations could be recomputed: set it to false",

@@ -77,6 +77,10 @@ struct PolicyLoss {
   std::vector<std::pair<std::string, torch::Tensor>> metrics;  // detached scalars ("l1_loss"), same convention
 };
 
+enum class FrozenLevel : uint8_t { kVision, kPrefix };
+const char* name_of(FrozenLevel level);  // "vision"
+std::string frozen_key(FrozenLevel level);  // of a batch's field
+
 class Policy : public torch::nn::Module {
  public:
   virtual const PolicyOptions& options() const = 0;
@@ -91,6 +95,11 @@ class Policy : public torch::nn::Module {
   // Normalized actions, float [B, chunk, action_dim]; eval mode, no gradient. Policies that sample draw from `random`.
   virtual torch::Tensor sample_chunk(const Batch& batch, const StepRandom& random) = 0;
   torch::Tensor predict_chunk(const Batch& batch);  // the same for the same batch every time
+
+  // For training.frozen_cache: what parts that do not learn make of each row, [B, ...], a pure function of the row's own observation and
+  // task. compute_loss() takes it from the batch's field frozen_key(level) instead of computing it and then needs no image. Without
+  // gradient. UsageError where there is no such part.
+  virtual torch::Tensor frozen_features(FrozenLevel level, const Batch& batch);
 
   // Texts by task_index, for policies that read them. Given before the first batch, and again when the texts change.
   virtual void set_tasks(const std::vector<std::string>&) {}

@@ -102,9 +102,9 @@ AddNorm add_rms_norm(const at::Tensor& x, const at::Tensor& added, const at::Ten
 }
 
 at::Tensor offset_layer_norm(const at::Tensor& x, const at::Tensor& offset, const at::Tensor& weight, const at::Tensor& bias, double eps) {
-  if (!fits_norm_kernel(x, {offset, weight, bias})) return std::get<0>(at::native_layer_norm(x + offset, {x.size(-1)}, weight, bias, eps));
+  if (!fits_norm_kernel(x, {offset, weight, bias})) return std::get<0>(at::native_layer_norm(offset.defined() ? x + offset : x, {x.size(-1)}, weight, bias, eps));
   const at::Tensor normalized = at::empty_like(x);
-  run_forward({.x = x.const_data_ptr(), .offset = offset.const_data_ptr(), .weight = weight.const_data_ptr(), .bias = bias.const_data_ptr(),
+  run_forward({.x = x.const_data_ptr(), .offset = data_or_null(offset), .weight = weight.const_data_ptr(), .bias = bias.const_data_ptr(),
                .normalized = normalized.mutable_data_ptr(), .rows = x.numel() / x.size(-1), .width = x.size(-1), .eps = eps, .centered = true},
               x);
   return normalized;

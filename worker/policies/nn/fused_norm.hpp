@@ -15,7 +15,7 @@ struct AddNorm {
 // x [..., width], added the same or undefined, weight [width]: sum = x + added, normalized = sum / rms(sum) * weight. Gradients for all.
 AddNorm add_rms_norm(const at::Tensor& x, const at::Tensor& added, const at::Tensor& weight, double eps);
 
-// LayerNorm of x + offset, x [..., width], all others [width], one dtype. No gradients.
+// LayerNorm of x + offset, x [..., width], all others [width], offset perhaps undefined. No gradients.
 at::Tensor offset_layer_norm(const at::Tensor& x, const at::Tensor& offset, const at::Tensor& weight, const at::Tensor& bias, double eps);
 
 }  // namespace vla

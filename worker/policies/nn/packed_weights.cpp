@@ -8,7 +8,7 @@
 namespace vla {
 
 bool PackedWeights::is_current(const std::vector<at::Tensor>& sources, at::ScalarType dtype) const {
-  if (!packed_.defined() || packed_.scalar_type() != dtype || sources.size() != sources_.size()) return false;
+  if (!packed_.defined() || dtype_ != dtype || sources.size() != sources_.size()) return false;
   for (size_t i = 0; i < sources.size(); ++i) {
     const at::Tensor &source = sources[i], &seen = sources_[i];
     if (source.data_ptr() != seen.data_ptr() || source.scalar_type() != seen.scalar_type() || source._version() != versions_[i]) return false;
@@ -19,6 +19,7 @@ bool PackedWeights::is_current(const std::vector<at::Tensor>& sources, at::Scala
 const at::Tensor& PackedWeights::get(const std::vector<at::Tensor>& sources, at::ScalarType dtype, const Arrange& arrange) {
   if (is_current(sources, dtype)) return packed_;
   const torch::NoGradGuard no_grad;
+  dtype_ = dtype;
   sources_.clear();
   versions_.clear();
   std::vector<at::Tensor> parts;

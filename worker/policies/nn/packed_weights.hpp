@@ -21,6 +21,7 @@ class PackedWeights {
 
   std::vector<at::Tensor> sources_;  // kept, so that their addresses are not used again
   std::vector<int64_t> versions_;
+  at::ScalarType dtype_ = at::kFloat;
   at::Tensor packed_;
 };
 

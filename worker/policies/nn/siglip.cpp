@@ -4,6 +4,7 @@
 
 #include "worker/policies/nn/activation_checkpoint.hpp"
 #include "worker/policies/nn/fast_mode.hpp"
+#include "worker/policies/nn/fused_norm.hpp"
 #include "worker/policies/nn/llama.hpp"
 
 namespace vla {
@@ -29,23 +30,32 @@ SiglipLayer::SiglipLayer(const SiglipOptions& options) : heads_(options.heads) {
   layer_norm2_ = register_module("layer_norm2", siglip_norm(options));
 }
 
-at::Tensor SiglipLayer::forward_frozen(const at::Tensor& x) {
+at::Tensor FrozenNorm::forward(torch::nn::LayerNorm& norm, const at::Tensor& x, const std::vector<at::Tensor>& biases) {
+  const at::ScalarType dtype = x.scalar_type();
+  at::Tensor offset;
+  if (!biases.empty()) {
+    const auto sum = [&](const at::Tensor& all) { return all.view({-1, x.size(-1)}).sum(0).to(dtype); };
+    offset = offset_.get(biases, dtype == at::kDouble ? at::kDouble : at::kFloat, sum);
+  }
+  return offset_layer_norm(x, offset, weight_.get({norm->weight}, dtype), bias_.get({norm->bias}, dtype), norm->options.eps());
+}
+
+void SiglipLayer::forward_frozen(at::Tensor& x, std::vector<at::Tensor>& biases) {
   const int64_t width = x.size(2);
   const at::ScalarType dtype = x.scalar_type();
-  const auto normalize = [&](torch::nn::LayerNorm& norm, const at::Tensor& rows) {
-    return std::get<0>(at::native_layer_norm(rows, {width}, norm->weight.to(dtype), norm->bias.to(dtype), norm->options.eps()));
-  };
-  const at::Tensor weight = packed_qkv_.get({q_proj_->weight, k_proj_->weight, v_proj_->weight}, dtype);
-  const at::Tensor bias = packed_qkv_bias_.get({q_proj_->bias, k_proj_->bias, v_proj_->bias}, dtype);
-  const auto heads = at::linear(normalize(layer_norm1_, x), weight, bias).view({x.size(0), x.size(1), 3, heads_, width / heads_}).unbind(2);
+  at::Tensor stream = x.view({-1, width});
+  const at::Tensor qkv = at::addmm(packed_qkv_bias_.get({q_proj_->bias, k_proj_->bias, v_proj_->bias}, dtype), frozen_norm1_.forward(layer_norm1_, stream, biases),
+                                   packed_qkv_.get({q_proj_->weight, k_proj_->weight, v_proj_->weight}, dtype).t());
+  const auto heads = qkv.view({x.size(0), x.size(1), 3, heads_, width / heads_}).unbind(2);
   const at::Tensor mixed = at::scaled_dot_product_attention(heads[0].transpose(1, 2), heads[1].transpose(1, 2), heads[2].transpose(1, 2));
-  const auto project = [&](torch::nn::Linear& linear, const at::Tensor& rows) { return at::addmm(linear->bias.to(dtype), rows, linear->weight.to(dtype).t()); };
-  const at::Tensor middle = project(out_proj_, mixed.transpose(1, 2).reshape({-1, width})).add_(x.view({-1, width}));
-  const at::Tensor input = normalize(layer_norm2_, middle);
+  stream.addmm_(mixed.transpose(1, 2).reshape({-1, width}), packed_out_.get({out_proj_->weight}, dtype).t());
+  biases.push_back(out_proj_->bias);
+  const at::Tensor input = frozen_norm2_.forward(layer_norm2_, stream, biases);
+  const at::Tensor fc1 = packed_fc1_.get({fc1_->weight}, dtype).t(), fc1_bias = packed_fc1_bias_.get({fc1_->bias}, dtype);
   // The product's own epilogue on a GPU; on the CPU that operation has the other GELU.
-  const at::Tensor wide = x.is_cuda() ? at::_addmm_activation(fc1_->bias.to(dtype), input, fc1_->weight.to(dtype).t(), 1, 1, /*use_gelu=*/true)
-                                      : at::gelu(project(fc1_, input), "tanh");
-  return project(fc2_, wide).add_(middle).view_as(x);
+  const at::Tensor wide = x.is_cuda() ? at::_addmm_activation(fc1_bias, input, fc1, 1, 1, /*use_gelu=*/true) : at::gelu(at::addmm(fc1_bias, input, fc1), "tanh");
+  stream.addmm_(wide, packed_fc2_.get({fc2_->weight}, dtype).t());
+  biases.push_back(fc2_->bias);
 }
 
 at::Tensor SiglipLayer::forward(const at::Tensor& x) {
@@ -89,14 +99,30 @@ const at::Tensor& SiglipTower::positions(int64_t rows, int64_t columns, const at
   return table;
 }
 
+at::Tensor SiglipTower::forward_frozen(const at::Tensor& images) {
+  const torch::NoGradGuard no_grad;
+  const at::ScalarType dtype = compute_dtype(patch_embedding_->weight);
+  const int64_t size = patch_embedding_->weight.size(2), rows = images.size(2) / size, columns = images.size(3) / size;
+  // A convolution whose windows do not overlap is a product.
+  const at::Tensor patches = images.narrow(2, 0, rows * size)
+                                 .narrow(3, 0, columns * size)
+                                 .to(dtype)
+                                 .unflatten(3, {columns, size})
+                                 .unflatten(2, {rows, size})
+                                 .permute({0, 2, 4, 1, 3, 5})
+                                 .reshape({images.size(0) * rows * columns, -1});
+  const at::Tensor weight = packed_patch_.get({patch_embedding_->weight}, dtype).flatten(1);
+  at::Tensor x = at::addmm(packed_patch_bias_.get({patch_embedding_->bias}, dtype), patches, weight.t()).view({images.size(0), rows * columns, -1});
+  x.add_(packed_positions_.get({position_embedding_->weight}, dtype).index_select(0, positions(rows, columns, x.options())));
+  std::vector<at::Tensor> biases;
+  for (const auto& layer : layers_) layer->forward_frozen(x, biases);
+  return frozen_post_norm_.forward(post_layernorm_, x, biases);
+}
+
 at::Tensor SiglipTower::forward(const at::Tensor& images) {
+  if (fast_mode() && !images.requires_grad() && is_frozen(*this)) return forward_frozen(images);
   const at::Tensor patches = patch_embedding_(images.to(patch_embedding_->weight.scalar_type()));
   at::Tensor x = patches.flatten(2).transpose(1, 2) + position_embedding_(positions(patches.size(2), patches.size(3), patches.options()));
-  if (fast_mode() && !x.requires_grad() && is_frozen(*this)) {
-    x = x.to(compute_dtype(patch_embedding_->weight)).contiguous();
-    for (const auto& layer : layers_) x = layer->forward_frozen(x);
-    return post_layernorm_(x);
-  }
   for (const auto& layer : layers_) {
     const auto segment = [layer](const std::vector<at::Tensor>& in) { return layer->forward(in[0]); };
     x = checkpoint_if(checkpoint_layers_, *layer, segment, {x});

@@ -26,16 +26,27 @@ struct SiglipOptions {
   double norm_eps = 1e-6;
 };
 
+// A LayerNorm that does not learn, of x plus the sum of `biases`, in x's dtype.
+class FrozenNorm {
+ public:
+  at::Tensor forward(torch::nn::LayerNorm& norm, const at::Tensor& x, const std::vector<at::Tensor>& biases);
+
+ private:
+  PackedWeights weight_, bias_, offset_;
+};
+
 class SiglipLayer : public torch::nn::Module {
  public:
   explicit SiglipLayer(const SiglipOptions& options);
   at::Tensor forward(const at::Tensor& x);  // [N, patches, width]
-  // The same in x's dtype with fewer and larger products, of a layer that does not learn and without a gradient.
-  at::Tensor forward_frozen(const at::Tensor& x);
+  // The same in place on x [N, patches, width], in x's dtype and in fewer kernels, of a layer that does not learn. The stream is the sum of
+  // x and of `biases` [width]: products add to x in place and leave their biases to the normalisations.
+  void forward_frozen(at::Tensor& x, std::vector<at::Tensor>& biases);
 
  private:
   int64_t heads_;
-  PackedWeights packed_qkv_, packed_qkv_bias_;
+  PackedWeights packed_qkv_, packed_qkv_bias_, packed_out_, packed_fc1_, packed_fc1_bias_, packed_fc2_;
+  FrozenNorm frozen_norm1_, frozen_norm2_;
   torch::nn::Linear k_proj_{nullptr}, v_proj_{nullptr}, q_proj_{nullptr}, out_proj_{nullptr}, fc1_{nullptr}, fc2_{nullptr};
   torch::nn::LayerNorm layer_norm1_{nullptr}, layer_norm2_{nullptr};
 };
@@ -49,6 +60,7 @@ class SiglipTower : public torch::nn::Module {
   void checkpoint_layers(bool on) { checkpoint_layers_ = on; }
 
  private:
+  at::Tensor forward_frozen(const at::Tensor& images);
   const at::Tensor& positions(int64_t rows, int64_t columns, const at::TensorOptions& options);
 
   int64_t side_;  // patches along a side of the trained size
@@ -57,6 +69,8 @@ class SiglipTower : public torch::nn::Module {
   torch::nn::Embedding position_embedding_{nullptr};
   std::vector<std::shared_ptr<SiglipLayer>> layers_;
   torch::nn::LayerNorm post_layernorm_{nullptr};
+  PackedWeights packed_patch_, packed_patch_bias_, packed_positions_;
+  FrozenNorm frozen_post_norm_;
   std::map<std::pair<int64_t, int64_t>, at::Tensor> positions_;  // int64 [rows * columns], on the device of their last use
 };
 

@@ -22,43 +22,67 @@ SmolVlaModel::SmolVlaModel(const SmolVlaOptions& options, const SmolVlmConfig& c
   frequencies_ = 1.0 / (options.min_period * at::pow(options.max_period / options.min_period, fraction)) * (2 * std::numbers::pi);
 }
 
+at::Tensor SmolVlaModel::see(const SmolVlaObservation& observation) {
+  const int64_t rows = observation.state.size(0);
+  return vlm_with_expert_->see(observation.images).unflatten(0, {observation.images.size(0) / rows, rows}).transpose(0, 1);
+}
+
 at::Tensor SmolVlaModel::embed_cameras(const SmolVlaObservation& observation) {
-  const int64_t rows = observation.state.size(0), cameras = observation.image_valid.size(1), seen = observation.images.size(0) / rows;
-  at::Tensor images = vlm_with_expert_->embed_images(observation.images);
+  const int64_t rows = observation.state.size(0), cameras = observation.image_valid.size(1);
+  at::Tensor images = vlm_with_expert_->connect(observation.vision.defined() ? observation.vision : see(observation));
   // The root is one of the embeddings' dtype here, but a number of full precision for the task: in bfloat16 that is 31 and 30.98.
-  images = images * at::full({}, std::sqrt(static_cast<double>(images.size(2))), images.options().requires_grad(false));
+  images = images * at::full({}, std::sqrt(static_cast<double>(images.size(3))), images.options().requires_grad(false));
   // Tokens of empty cameras are masked wherever they would be read.
-  images = at::constant_pad_nd(images.unflatten(0, {seen, rows}), {0, 0, 0, 0, 0, 0, 0, cameras - seen}).transpose(0, 1);
+  images = at::constant_pad_nd(images, {0, 0, 0, 0, 0, cameras - images.size(1)});
   if (!frame_.defined()) return images;
   if (frame_.device() != images.device()) frame_ = frame_.to(images.device());
   const at::Tensor frame = vlm_with_expert_->embed_tokens(frame_).expand({rows, cameras, 2, images.size(3)});
   return at::cat({frame, images, frame.slice(2, 0, 1)}, 2);
 }
 
-SmolVlaPrefix SmolVlaModel::embed_prefix(const SmolVlaObservation& observation) {
-  const int64_t rows = observation.state.size(0);
+at::Tensor SmolVlaModel::embed_scene(const SmolVlaObservation& observation) {
   const at::Tensor images = embed_cameras(observation);
-  const at::Tensor language = vlm_with_expert_->embed_tokens(observation.tokens) * std::sqrt(static_cast<double>(images.size(3)));
-  const at::Tensor state = state_proj_(observation.state.to(state_proj_->weight.scalar_type())).unsqueeze(1);
+  return at::cat({images.flatten(1, 2), vlm_with_expert_->embed_tokens(observation.tokens) * std::sqrt(static_cast<double>(images.size(3)))}, 1);
+}
 
+at::Tensor SmolVlaModel::valid_tokens(const SmolVlaObservation& observation, int64_t scene) {
+  const int64_t rows = observation.state.size(0), cameras = observation.image_valid.size(1);
+  const int64_t of_camera = (scene - observation.tokens.size(1)) / cameras;
   const auto bools = observation.token_valid.options();
-  at::Tensor image_valid = observation.image_valid.unsqueeze(2).expand({-1, -1, images.size(2)});
+  at::Tensor image_valid = observation.image_valid.unsqueeze(2).expand({-1, -1, of_camera});
   if (frame_.defined()) {  // the frames of masked images count
-    const at::Tensor frame = at::ones({rows, images.size(1), 2}, bools);
+    const at::Tensor frame = at::ones({rows, cameras, 2}, bools);
     image_valid = at::cat({frame, image_valid.slice(2, 3), frame.slice(2, 0, 1)}, 2);
   }
-  const int64_t before_state = images.size(1) * images.size(2) + language.size(1);
-  const int64_t padding = std::max<int64_t>(0, options_.prefix_length - before_state - 1);
-  const at::Tensor valid = at::cat({image_valid.flatten(1), observation.token_valid, at::ones({rows, 1}, bools), at::zeros({rows, padding}, bools)}, 1);
-  return {at::cat({images.flatten(1, 2), language}, 1), state, valid};
+  const int64_t padding = std::max<int64_t>(0, options_.prefix_length - scene - 1);
+  return at::cat({image_valid.flatten(1), observation.token_valid, at::ones({rows, 1}, bools), at::zeros({rows, padding}, bools)}, 1);
+}
+
+SmolVlaPrefix SmolVlaModel::embed_prefix(const SmolVlaObservation& observation) {
+  const at::Tensor scene = observation.scene.defined() ? observation.scene : embed_scene(observation);
+  const at::Tensor state = state_proj_(observation.state.to(state_proj_->weight.scalar_type())).unsqueeze(1);
+  return {scene, state, valid_tokens(observation, scene.size(scene.dim() == 3 ? 1 : 3))};
+}
+
+at::Tensor SmolVlaModel::encode_scene(const SmolVlaObservation& observation) {
+  const at::Tensor scene = embed_scene(observation), valid = valid_tokens(observation, scene.size(1)).slice(1, 0, scene.size(1));
+  std::vector<at::Tensor> layers;
+  for (const KeyValue& layer : vlm_with_expert_->encode_frozen(scene, {}, valid.cumsum(1) - 1, valid)) layers.push_back(at::stack({layer.key, layer.value}, 1));
+  return at::stack(layers, 1);
 }
 
 SmolVlaMemory SmolVlaModel::encode(const SmolVlaPrefix& prefix) {
-  const int64_t scene = prefix.scene.size(1);
-  if (!fast_mode() || prefix.valid.size(1) != scene + 1 || !vlm_with_expert_->has_frozen_text()) return encode_whole(prefix);
+  const bool is_encoded = prefix.scene.dim() == 6;
+  const int64_t scene = prefix.scene.size(is_encoded ? 3 : 1);
+  if (!is_encoded && (!fast_mode() || prefix.valid.size(1) != scene + 1 || !vlm_with_expert_->has_frozen_text())) return encode_whole(prefix);
   // No token of the scene sees the state: where the SmolVLM does not learn, gradients go through the state's token alone.
   const at::Tensor positions = prefix.valid.cumsum(1) - 1;
-  const auto memory = vlm_with_expert_->encode_frozen(prefix.scene, {}, positions.slice(1, 0, scene), prefix.valid.slice(1, 0, scene));
+  std::vector<KeyValue> memory;
+  if (is_encoded) {
+    for (const at::Tensor& layer : prefix.scene.unbind(1)) memory.push_back({layer.select(1, 0), layer.select(1, 1)});
+  } else {
+    memory = vlm_with_expert_->encode_frozen(prefix.scene, {}, positions.slice(1, 0, scene), prefix.valid.slice(1, 0, scene));
+  }
   return {vlm_with_expert_->encode_frozen(prefix.state, memory, positions.slice(1, scene), prefix.valid), prefix.valid};
 }
 

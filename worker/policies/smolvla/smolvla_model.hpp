@@ -13,7 +13,9 @@
 namespace vla {
 
 struct SmolVlaObservation {
-  at::Tensor images;  // float [C * B, 3, H, W] in [-1, 1], camera by camera
+  at::Tensor images;  // float [C * B, 3, H, W] in [-1, 1], camera by camera; not needed with either of the following two
+  at::Tensor vision;  // what SmolVlaModel::see() made of them, or undefined
+  at::Tensor scene;  // what SmolVlaModel::encode_scene() made of the observation, or undefined
   at::Tensor image_valid;  // bool [B, C + empty cameras]; those without images stand last
   at::Tensor tokens;  // int64 [B, L]
   at::Tensor token_valid;  // bool [B, L]
@@ -22,7 +24,7 @@ struct SmolVlaObservation {
 
 // P tokens: images and task, which see each other; the state, which sees them too; padding.
 struct SmolVlaPrefix {
-  at::Tensor scene;  // [B, images and task, width]
+  at::Tensor scene;  // [B, images and task, width], or what encode_scene() made of it
   at::Tensor state;  // [B, 1, width]
   at::Tensor valid;  // bool [B, P]
 };
@@ -38,6 +40,9 @@ class SmolVlaModel : public torch::nn::Module {
   // `frame`: int64 [2], image_frame_tokens(), or undefined without add_image_special_tokens.
   SmolVlaModel(const SmolVlaOptions& options, const SmolVlmConfig& config, const at::Tensor& frame = {});
 
+  at::Tensor see(const SmolVlaObservation& observation);  // [B, C, tokens, any]: what the vision tower, and a frozen connector, see
+  // [B, layers, 2, images and task, kv_heads, head_dim]: keys and values, in a SmolVLM that does not learn
+  at::Tensor encode_scene(const SmolVlaObservation& observation);
   SmolVlaPrefix embed_prefix(const SmolVlaObservation& observation);
   SmolVlaMemory encode(const SmolVlaPrefix& prefix);
   at::Tensor embed_suffix(const at::Tensor& actions, const at::Tensor& time);  // [B, chunk, max_action_dim], [B] or [1] -> [B, chunk, expert_width]
@@ -52,6 +57,8 @@ class SmolVlaModel : public torch::nn::Module {
  private:
   SmolVlaMemory encode_whole(const SmolVlaPrefix& prefix);
   at::Tensor embed_cameras(const SmolVlaObservation& observation);  // [B, C, tokens, width]
+  at::Tensor embed_scene(const SmolVlaObservation& observation);  // [B, images and task, width]
+  at::Tensor valid_tokens(const SmolVlaObservation& observation, int64_t scene);  // bool [B, P]
 
   SmolVlaOptions options_;
   at::Tensor frame_;  // on the device of its last use, as the next

@@ -72,24 +72,31 @@ void SmolVlaPolicy::set_tasks(const std::vector<std::string>& texts) {
   if (tasks_.tokens.defined()) require_in_vocabulary(tasks_.tokens, vocab_size_, options_.vlm_model_name);
 }
 
-SmolVlaObservation SmolVlaPolicy::observe(const Batch& batch) {
-  SmolVlaObservation observation;
-  const at::Tensor& state = batch.at("observation.state");
-  observation.state = pad_to(last_step(state, 2), options_.max_state_dim);
-
+void SmolVlaPolicy::observe_images(const Batch& batch, SmolVlaObservation& observation) const {
+  const std::string vision = frozen_key(FrozenLevel::kVision), scene = frozen_key(FrozenLevel::kPrefix);
+  if (batch.has(vision)) observation.vision = batch.at(vision);
+  if (batch.has(scene)) observation.scene = batch.at(scene);
+  const bool is_cached = observation.vision.defined() || observation.scene.defined();
   std::vector<at::Tensor> images, valid;
-  const at::Tensor all = at::ones({batch.rows()}, state.options().dtype(at::kBool));
+  const at::Tensor all = at::ones({batch.rows()}, observation.state.options().dtype(at::kBool));
   for (const PolicyFeature& input : features_.inputs) {
-    if (input.type != data::FeatureType::kVisual || !batch.has(input.key)) continue;
-    const at::Tensor image = last_step(batch.at(input.key), 4);
-    images.push_back(resize_with_pad(image, options_.resize_imgs_with_padding[1], options_.resize_imgs_with_padding[0], PadPlace::kLeftTop));
+    if (input.type != data::FeatureType::kVisual || (is_cached ? is_empty_camera(input.key) : !batch.has(input.key))) continue;
     const std::string mask = input.key + "_padding_mask";
     valid.push_back(batch.has(mask) ? batch.at(mask).to(at::kBool) : all);
+    if (is_cached) continue;
+    const at::Tensor image = last_step(batch.at(input.key), 4);
+    images.push_back(resize_with_pad(image, options_.resize_imgs_with_padding[1], options_.resize_imgs_with_padding[0], PadPlace::kLeftTop));
   }
-  if (images.empty()) throw cxxrun::Error("a batch for policy smolvla has no image: at least one camera is needed");
-  observation.images = at::cat(images) * 2.0 - 1.0;
+  if (valid.empty()) throw cxxrun::Error("a batch for policy smolvla has no image: at least one camera is needed");
+  if (!is_cached) observation.images = at::cat(images) * 2.0 - 1.0;
   for (int64_t i = 0; i < options_.empty_cameras; ++i) valid.push_back(at::zeros_like(all));
   observation.image_valid = at::stack(valid, 1);
+}
+
+SmolVlaObservation SmolVlaPolicy::observe(const Batch& batch) {
+  SmolVlaObservation observation;
+  observation.state = pad_to(last_step(batch.at("observation.state"), 2), options_.max_state_dim);
+  observe_images(batch, observation);
 
   if (batch.has(kTokens)) {
     observation.tokens = batch.at(kTokens);
@@ -103,6 +110,26 @@ SmolVlaObservation SmolVlaPolicy::observe(const Batch& batch) {
     throw cxxrun::DataError("policy smolvla reads tasks, but the dataset has none: give its episodes a task each");
   }
   return observation;
+}
+
+torch::Tensor SmolVlaPolicy::frozen_features(FrozenLevel level, const Batch& batch) {
+  const torch::NoGradGuard no_grad;
+  VlmWithExpert& transformers = model_->transformers();
+  if (level == FrozenLevel::kVision) {
+    if (!transformers.has_frozen_vision()) {
+      throw cxxrun::UsageError("training.frozen_cache = vision, but the vision tower learns: set policy.freeze_vision_encoder or policy.train_expert_only, or the cache off");
+    }
+    return model_->see(observe(batch));
+  }
+  if (!transformers.has_frozen_text()) {
+    throw cxxrun::UsageError("training.frozen_cache = prefix, but the SmolVLM learns: set policy.train_expert_only, or take training.frozen_cache=vision");
+  }
+  const at::Tensor scene = model_->encode_scene(observe(batch));
+  if (options_.prefix_length > scene.size(3) + 1) {
+    throw cxxrun::UsageError("training.frozen_cache = prefix does not go with policy.prefix_length = {}, which pads the prefix: take training.frozen_cache=vision",
+                             options_.prefix_length);
+  }
+  return scene;
 }
 
 torch::Tensor SmolVlaPolicy::loss_counts(const Batch& batch) const {

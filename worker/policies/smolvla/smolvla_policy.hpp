@@ -19,6 +19,7 @@ class SmolVlaPolicy : public Policy {
   torch::Tensor sample_chunk(const Batch& batch, const StepRandom& random) override;
   // Batches that bring "observation.language.tokens" and "observation.language.attention_mask", [B, L] each, need no tasks.
   void set_tasks(const std::vector<std::string>& texts) override;
+  torch::Tensor frozen_features(FrozenLevel level, const Batch& batch) override;
   void set_activation_checkpointing(bool on) override { model_->transformers().set_activation_checkpointing(on); }
 
   // float32 means the mixed layout of policy.vlm_dtype.
@@ -31,6 +32,7 @@ class SmolVlaPolicy : public Policy {
 
  private:
   void apply_layout();
+  void observe_images(const Batch& batch, SmolVlaObservation& observation) const;
 
   SmolVlaOptions options_;
   PolicyFeatures features_;

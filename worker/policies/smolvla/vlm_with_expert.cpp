@@ -153,14 +153,19 @@ std::vector<at::Tensor> VlmWithExpert::bfloat16_parameters() {
   return found;
 }
 
-at::Tensor VlmWithExpert::embed_images(const at::Tensor& images) {
-  return connector_(join_blocks(vision_model_->forward(images), config_.scale_factor).to(connector_->weight.scalar_type()));
+at::Tensor VlmWithExpert::see(const at::Tensor& images) {
+  const at::Tensor seen = join_blocks(vision_model_->forward(images), config_.scale_factor);
+  return is_frozen(*connector_) ? connector_(seen.to(connector_->weight.scalar_type())) : seen;
+}
+
+at::Tensor VlmWithExpert::connect(const at::Tensor& seen) {
+  return is_frozen(*connector_) ? seen : connector_(seen.to(connector_->weight.scalar_type()));
 }
 
 at::Tensor VlmWithExpert::embed_tokens(const at::Tensor& tokens) { return embed_tokens_(tokens); }
 
 bool VlmWithExpert::has_frozen_text() const {
-  return std::ranges::all_of(vlm_layers_, [](const auto& layer) { return is_frozen(*layer); });
+  return is_frozen(*vlm_);
 }
 
 std::vector<KeyValue> VlmWithExpert::encode_frozen(const at::Tensor& x, const std::vector<KeyValue>& before, const at::Tensor& positions, const at::Tensor& visible) {

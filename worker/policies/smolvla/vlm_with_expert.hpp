@@ -24,7 +24,12 @@ class VlmWithExpert : public torch::nn::Module {
   int64_t width() const { return config_.text.width; }  // of the prefix
   int64_t expert_width() const { return expert_.width; }
 
-  at::Tensor embed_images(const at::Tensor& images);  // float [N, 3, H, W] in [-1, 1] -> [N, tokens, width]
+  // float [N, 3, H, W] in [-1, 1] -> [N, tokens, width], in two steps: the first does not learn where the vision tower is frozen, and has
+  // nothing left for the second where the connector is too.
+  at::Tensor embed_images(const at::Tensor& images) { return connect(see(images)); }
+  at::Tensor see(const at::Tensor& images);  // -> [N, tokens, any]
+  at::Tensor connect(const at::Tensor& seen);  // [..., any] -> [..., width]
+  bool has_frozen_vision() const { return is_frozen(*vision_model_); }
   at::Tensor embed_tokens(const at::Tensor& tokens);  // int64 [B, L] -> [B, L, width]
 
   // Of every layer, for the prefix x [B, P, width]; positions int64 [B, P], visible bool [B, P, P]: who sees whom. The last layer's output
@@ -33,7 +38,7 @@ class VlmWithExpert : public torch::nn::Module {
   // The same of tokens that see each other and those before them, in a SmolVLM that does not learn: x [B, L, width] after `before`, the
   // memory of P tokens or empty; positions int64 [B, L], visible bool [B, P + L]. Padding tokens' own values are not the same.
   std::vector<KeyValue> encode_frozen(const at::Tensor& x, const std::vector<KeyValue>& before, const at::Tensor& positions, const at::Tensor& visible);
-  bool has_frozen_text() const;
+  bool has_frozen_text() const;  // and with it all that makes tokens of images and tasks
   // The suffix x [B, S, expert_width] -> the same after the expert; visible bool [B, S, P + S].
   at::Tensor decode(at::Tensor x, const std::vector<KeyValue>& prefix, const at::Tensor& positions, const at::Tensor& visible);
 
