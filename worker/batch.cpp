@@ -21,7 +21,7 @@ at::ScalarType scalar_type(data::DType dtype) {
 
 struct RawFields {
   std::vector<at::Tensor> fields;
-  at::Tensor weight, position;
+  at::Tensor weight, position, sample;
 };
 
 RawFields copy_to(const data::Slot& slot, const data::SampleLayout& layout, at::Device device) {
@@ -35,13 +35,15 @@ RawFields copy_to(const data::Slot& slot, const data::SampleLayout& layout, at::
     const at::Tensor view = at::from_blob(slot.data + offsets[i], shape, at::TensorOptions(scalar_type(field.dtype)));
     raw.fields.push_back(view.to(device, view.scalar_type(), /*non_blocking=*/true, /*copy=*/true));
   }
-  at::Tensor weight = at::empty({rows}, at::kFloat), position = at::empty({rows}, at::kLong);
+  at::Tensor weight = at::empty({rows}, at::kFloat), position = at::empty({rows}, at::kLong), sample = at::empty({rows}, at::kLong);
   for (int64_t row = 0; row < rows; ++row) {
     weight.data_ptr<float>()[row] = slot.batch.rows[row].is_padding ? 0 : 1;
     position.data_ptr<int64_t>()[row] = slot.batch.rows[row].position;
+    sample.data_ptr<int64_t>()[row] = slot.batch.rows[row].sample;
   }
   raw.weight = weight.to(device);
   raw.position = position.to(device);
+  raw.sample = sample.to(device);
   return raw;
 }
 
@@ -62,6 +64,7 @@ RawFields copy_on_side_stream(const data::Slot& slot, const data::SampleLayout& 
   for (const at::Tensor& field : raw.fields) field.record_stream(compute);
   raw.weight.record_stream(compute);
   raw.position.record_stream(compute);
+  raw.sample.record_stream(compute);
   return raw;
 }
 
@@ -87,8 +90,7 @@ Batch make_batch(const data::Slot& slot, const data::SampleLayout& layout, at::D
   batch.step = slot.batch.step;
   batch.weight = raw.weight;
   batch.position = raw.position;
-  batch.sample = at::empty({batch.rows()}, at::kLong);
-  for (int64_t row = 0; row < batch.rows(); ++row) batch.sample.data_ptr<int64_t>()[row] = slot.batch.rows[static_cast<size_t>(row)].sample;
+  batch.sample = raw.sample;
   for (size_t i = 0; i < layout.fields.size(); ++i) {
     at::Tensor field = raw.fields[i];
     if (field.scalar_type() == at::kByte) {

@@ -18,7 +18,7 @@ struct Batch {
   std::map<std::string, at::Tensor> fields;
   at::Tensor weight;  // float32 [B]: 1, or 0 for rows that only pad the micro-batch
   at::Tensor position;  // int64 [B], in the global batch
-  at::Tensor sample;  // int64 [B], on the CPU: the rows' numbers in the dataset; of batches made from slots
+  at::Tensor sample;  // int64 [B]: the rows' numbers in the dataset; of batches made from slots
   int64_t step = 0;
 
   const at::Tensor& at(const std::string& key) const;  // Error naming the key when absent

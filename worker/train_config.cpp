@@ -83,6 +83,14 @@ void TrainingOptions::describe(OptionTable& table) {
   table.add("activation_checkpointing", activation_checkpointing,
             "compute the layers' activations again in the backward pass instead of keeping them: less memory, about 1.3 times the time");
   table
+      .add("frozen_cache", frozen_cache,
+           "keep what parts that do not learn make of every sample, made once before training: vision = the vision tower's tokens; prefix = "
+           "keys and values of all tokens of images and task, where the whole vision-language model is frozen; not with augmentation")
+      .one_of({"off", "vision", "prefix"});
+  table.add("frozen_cache_gb", frozen_cache_gb, "GPU memory for them; 0 = half of what is free; what does not fit lies in the machine's memory or in data.cache_dir")
+      .in("GB")
+      .at_least(0);
+  table
       .add("num_workers", num_workers,
            "decoding threads of each rank; auto = the cores of the machine shared among its ranks, at most 8")
       .at_least(0)

@@ -53,6 +53,8 @@ struct TrainingOptions {
   std::string dtype = "float32";
   std::string on_non_finite = "stop";
   bool activation_checkpointing = false;
+  std::string frozen_cache = "off";
+  double frozen_cache_gb = 0;
   int64_t num_workers = -1;
   bool drop_last = false;
   int64_t log_freq = 200;

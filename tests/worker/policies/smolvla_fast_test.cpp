@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include "common/error.hpp"
 #include "common/registry.hpp"
 #include "tests/worker/policies/support.hpp"
 #include "worker/optim/precision.hpp"
@@ -88,6 +89,35 @@ TEST_F(SmolVlaFast, GivesTheSameWhereTheVlmLearns) {
 TEST_F(SmolVlaFast, GivesTheSameWithoutATrainedStateAndWithFewerExpertLayers) {
   expect_same(*make({{"train_state_proj", 0}}), tolerance);
   expect_same(*make({{"num_expert_layers", 2}, {"self_attn_every_n_layers", 3}}), tolerance);
+}
+
+TEST_F(SmolVlaFast, GivesTheSameFromFrozenFeaturesAsFromImages) {
+  for (const FrozenLevel level : {FrozenLevel::kVision, FrozenLevel::kPrefix}) {
+    for (const bool fast : {false, true}) {
+      const auto policy = make({{"empty_cameras", 1}});
+      const Result whole = run(*policy, fast);
+      const FastModeScope mode(fast);
+      const at::Tensor features = policy->frozen_features(level, batch);
+      EXPECT_FALSE(features.requires_grad());
+      const Batch with_images = batch;
+      for (const char* camera : {"left", "right"}) batch.fields.erase(std::string("observation.images.") + camera);
+      batch.fields[frozen_key(level)] = features;
+      const Result cached = run(*policy, fast);
+      batch = with_images;
+      EXPECT_NEAR(cached.loss, whole.loss, tolerance * whole.loss) << name_of(level);
+      ASSERT_EQ(cached.gradients.size(), whole.gradients.size());
+      for (const auto& [name, gradient] : whole.gradients) {
+        EXPECT_LE((cached.gradients.at(name) - gradient).abs().max().item<double>(), tolerance * std::max(1e-2 * largest_value(whole.gradients), gradient.abs().max().item<double>())) << name;
+      }
+    }
+  }
+}
+
+TEST_F(SmolVlaFast, RefusesToCacheWhatLearns) {
+  EXPECT_THROW(make({{"train_expert_only", 0}, {"freeze_vision_encoder", 0}})->frozen_features(FrozenLevel::kVision, batch), cxxrun::UsageError);
+  EXPECT_THROW(make({{"train_expert_only", 0}})->frozen_features(FrozenLevel::kPrefix, batch), cxxrun::UsageError);
+  EXPECT_NO_THROW(make({{"train_expert_only", 0}})->frozen_features(FrozenLevel::kVision, batch));
+  EXPECT_THROW(make({{"prefix_length", 80}})->frozen_features(FrozenLevel::kPrefix, batch), cxxrun::UsageError);
 }
 
 // Weights that are written to after the first step count.
