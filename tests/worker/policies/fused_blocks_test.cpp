@@ -5,6 +5,7 @@
 
 #include "tests/worker/policies/support.hpp"
 #include "worker/policies/nn/fast_mode.hpp"
+#include "worker/policies/nn/flow_matching.hpp"
 #include "worker/policies/nn/fused_norm.hpp"
 #include "worker/policies/nn/grouped_attention.hpp"
 #include "worker/policies/nn/rotary.hpp"
@@ -134,6 +135,27 @@ TEST_F(FusedBlocks, AttentionOfGroupsWithMasks) {
     };
     expect_same([&](const Tensors& in) { return attend(in, true); }, [&](const Tensors& in) { return attend(in, false); },
                 {torch::randn({2, 5, 6, 16}), torch::randn({2, 13, 2, 16}), torch::randn({2, 13, 2, 16})});
+  }
+}
+
+TEST_F(FusedBlocks, FlowMatchingsInputAndLoss) {
+  const at::Tensor is_pad = (torch::rand({3, 7}) > 0.6).to(device), weight = torch::tensor({1, 0, 1}, at::kFloat).to(device);
+  const at::Tensor actions = torch::randn({3, 7, 5}), noise = torch::randn({3, 7, 8}), time = torch::rand({3});
+  for (const Dtype& dtype : dtypes()) {
+    const at::ScalarType real = dtype.type == at::kDouble ? at::kDouble : at::kFloat;
+    const at::Tensor own = actions.to(device, dtype.type), padded = at::constant_pad_nd(own.to(at::kDouble), {0, 3});
+    const at::Tensor noises = noise.to(device, real), times = time.to(device, real);
+    const at::Tensor share = times.to(at::kDouble).view({3, 1, 1});
+    EXPECT_LE(relative_error(flow_input(own, noises, times), share * noises + (1 - share) * padded), dtype.tolerance);
+
+    const at::Tensor velocity = torch::randn({3, 7, 8}).to(device, dtype.type).requires_grad_(), scales = torch::tensor({0.5, -2.0, 1.5}, real).to(device);
+    const at::Tensor sums = flow_loss_sums(velocity, own, noises, is_pad, weight);
+    const at::Tensor exact = velocity.detach().to(at::kDouble).requires_grad_();
+    const at::Tensor error = (noises - padded - exact).square() * weight.view({3, 1, 1}), of_actions = error.slice(2, 0, 5);
+    const at::Tensor expected = at::stack({(of_actions * is_pad.logical_not().unsqueeze(2)).sum(), of_actions.sum(), error.sum()});
+    EXPECT_LE(relative_error(sums, expected), 1e-6);
+    const at::Tensor gradient = torch::autograd::grad({(sums * scales).sum()}, {velocity})[0];
+    EXPECT_LE(relative_error(gradient, torch::autograd::grad({(expected * scales).sum()}, {exact})[0]), dtype.tolerance);
   }
 }
 

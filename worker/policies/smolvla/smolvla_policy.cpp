@@ -4,6 +4,8 @@
 
 #include "common/error.hpp"
 #include "worker/image_ops.hpp"
+#include "worker/policies/nn/fast_mode.hpp"
+#include "worker/policies/nn/flow_matching.hpp"
 #include "worker/policies/nn/precision.hpp"
 #include "worker/policies/smolvla/pretrained_vlm.hpp"
 
@@ -31,6 +33,12 @@ PolicyFeatures with_empty_cameras(PolicyFeatures features, int64_t count) {
 }
 
 at::Tensor last_step(const at::Tensor& x, int64_t dims) { return x.dim() > dims ? x.select(1, -1) : x; }
+
+const uint32_t kNoise = random_stream("flow_noise"), kTime = random_stream("flow_time");
+
+at::Tensor flow_time(const StepRandom& random, at::ScalarType dtype) {  // [B]
+  return (random.uniform(kTime, {1}, at::kDouble).pow(1 / 1.5) * 0.999 + 0.001).to(dtype).squeeze(1);
+}
 
 at::Tensor pad_to(const at::Tensor& x, int64_t size) { return at::constant_pad_nd(x, {0, size - x.size(-1)}); }
 
@@ -137,11 +145,11 @@ torch::Tensor SmolVlaPolicy::loss_counts(const Batch& batch) const {
 }
 
 PolicyLoss SmolVlaPolicy::compute_loss(const Batch& batch, const torch::Tensor& counts, const StepRandom& random) {
-  static const uint32_t kNoise = random_stream("flow_noise"), kTime = random_stream("flow_time");
+  if (fast_mode()) return fused_loss(batch, counts, random);
   const at::Tensor actions = pad_to(at_least_float(batch.at("action")), options_.max_action_dim);
   const at::ScalarType dtype = actions.scalar_type();
   const at::Tensor noise = random.normal(kNoise, {options_.chunk_size, options_.max_action_dim}, dtype);
-  const at::Tensor time = (random.uniform(kTime, {1}, at::kDouble).pow(1 / 1.5) * 0.999 + 0.001).to(dtype).squeeze(1);
+  const at::Tensor time = flow_time(random, dtype);
   const at::Tensor share = time.view({-1, 1, 1});
   const at::Tensor between = share * noise + (1 - share) * actions;
   const at::Tensor velocity = model_->velocity(model_->encode(model_->embed_prefix(observe(batch))), between, time);
@@ -162,11 +170,27 @@ PolicyLoss SmolVlaPolicy::compute_loss(const Batch& batch, const torch::Tensor& 
                  {"losses_after_rm_padding", over_all.detach()}}};
 }
 
+PolicyLoss SmolVlaPolicy::fused_loss(const Batch& batch, const torch::Tensor& counts, const StepRandom& random) {
+  const at::Tensor actions = batch.at("action").contiguous();
+  const at::ScalarType dtype = actions.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+  const at::Tensor noise = random.normal(kNoise, {options_.chunk_size, options_.max_action_dim}, dtype).contiguous(), time = flow_time(random, dtype);
+  const SmolVlaMemory memory = model_->encode(model_->embed_prefix(observe(batch)));
+  const at::Tensor velocity = model_->velocity(memory, flow_input(actions, noise, time), time).to(actions.scalar_type());
+  const at::Tensor sums = flow_loss_sums(velocity, actions, noise, batch.at("action_is_pad"), batch.weight);
+
+  const at::Tensor denominators = counts.clamp_min(1).to(dtype), rows = denominators[1] * static_cast<double>(options_.chunk_size);
+  const at::Tensor over_all = sums[kValidActions] / (rows * static_cast<double>(action_dim_)), own = sums.detach()[kActions] / (rows * static_cast<double>(action_dim_));
+  at::Tensor loss = sums[kValidActions] / denominators[0];
+  if (options_.loss_version == "0.5.1") loss = over_all;
+  if (options_.loss_version == "0.5.0") loss = sums[kEverything] / (rows * static_cast<double>(options_.max_action_dim));
+  return {loss, {{"losses_after_forward", own}, {"losses_after_in_ep_bound", over_all.detach()}, {"losses_after_rm_padding", over_all.detach()}}};
+}
+
 torch::Tensor SmolVlaPolicy::sample_chunk(const Batch& batch, const StepRandom& random) {
-  static const uint32_t kNoise = random_stream("sample_noise");
+  static const uint32_t kStart = random_stream("sample_noise");
   const torch::NoGradGuard no_grad;
   const at::ScalarType dtype = model_->dtype() == at::kDouble ? at::kDouble : at::kFloat;
-  const at::Tensor noise = random.normal(kNoise, {options_.chunk_size, options_.max_action_dim}, dtype);
+  const at::Tensor noise = random.normal(kStart, {options_.chunk_size, options_.max_action_dim}, dtype);
   return model_->sample(observe(batch), noise).slice(2, 0, action_dim_);
 }
 

@@ -32,6 +32,7 @@ class SmolVlaPolicy : public Policy {
 
  private:
   void apply_layout();
+  PolicyLoss fused_loss(const Batch& batch, const torch::Tensor& counts, const StepRandom& random);
   void observe_images(const Batch& batch, SmolVlaObservation& observation) const;
 
   SmolVlaOptions options_;
