@@ -21,16 +21,17 @@ void check_constants(const at::Tensor& x, const at::Tensor& scale, const at::Ten
 }
 
 ChannelAffine affine_of(const at::Tensor& x, const at::Tensor& scale, const at::Tensor& shift, bool relu) {
-  return {.pixels = x.size(0) * x.size(2) * x.size(3), .channels = x.size(1), .relu = relu, .scale = data(scale), .shift = data(shift)};
+  return {.pixels = x.size(0) * x.size(2) * x.size(3), .channels = x.size(1), .relu = relu, .scale = in_ptr(scale), .shift = in_ptr(shift)};
 }
 
 AffinePool pool_of(at::IntArrayRef sizes, const at::Tensor& scale, const at::Tensor& shift) {
-  return {.images = sizes[0], .height = sizes[2], .width = sizes[3], .channels = sizes[1], .scale = data(scale), .shift = data(shift)};
+  return {.images = sizes[0], .height = sizes[2], .width = sizes[3], .channels = sizes[1], .scale = in_ptr(scale), .shift = in_ptr(shift)};
 }
 
-struct Affine : torch::autograd::Function<Affine> {
+struct AffineFunction : torch::autograd::Function<AffineFunction> {
   static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& x, const at::Tensor& scale, const at::Tensor& shift,
-                            const at::Tensor& residual, bool relu) {
+                            const std::optional<at::Tensor>& added, bool relu) {
+    const at::Tensor residual = added.value_or(at::Tensor());
     const at::Tensor y = channel_affine_forward(x, scale, shift, residual, relu);
     context->save_for_backward({scale, relu ? y : at::Tensor()});
     context->saved_data["relu"] = relu;
@@ -49,22 +50,20 @@ struct Affine : torch::autograd::Function<Affine> {
     run_kernel(
         gradient,
         [&](cudaStream_t stream) {
-          return channel_affine_backward_cuda(affine, data(gradient), data(y), mutable_data(dx), relu ? mutable_data(d_residual) : nullptr,
+          return channel_affine_backward_cuda(affine, in_ptr(gradient), in_ptr(y), out_ptr(dx), relu ? out_ptr(d_residual) : nullptr,
                                               element_of(gradient), stream);
         },
         [&](auto element) {
           using T = decltype(element);
-          at::parallel_for(0, affine.channels, 1, [&](int64_t begin, int64_t end) {
-            for (int64_t channel = begin; channel < end; ++channel) {
-              affine.backward<1>(data<T>(gradient), data<T>(y), mutable_data<T>(dx), relu ? mutable_data<T>(d_residual) : nullptr, channel, 0, 1);
-            }
+          for_each(affine.channels, [&](int64_t channel) {
+            affine.backward<1>(in_ptr<T>(gradient), in_ptr<T>(y), out_ptr<T>(dx), relu ? out_ptr<T>(d_residual) : nullptr, channel, 0, 1);
           });
         });
     return {dx, {}, {}, d_residual, {}};
   }
 };
 
-struct AffineReluPool : torch::autograd::Function<AffineReluPool> {
+struct AffinePoolFunction : torch::autograd::Function<AffinePoolFunction> {
   static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& images, const at::Tensor& scale,
                             const at::Tensor& shift) {
     check_constants(images, scale, shift);
@@ -75,14 +74,12 @@ struct AffineReluPool : torch::autograd::Function<AffineReluPool> {
     run_kernel(
         x,
         [&](cudaStream_t stream) {
-          return affine_pool_forward_cuda(pool, data(x), mutable_data(y), mutable_data<uint8_t>(chosen), element_of(x), stream);
+          return affine_pool_forward_cuda(pool, in_ptr(x), out_ptr(y), out_ptr<uint8_t>(chosen), element_of(x), stream);
         },
         [&](auto element) {
           using T = decltype(element);
-          at::parallel_for(0, pool.channels, 1, [&](int64_t begin, int64_t end) {
-            for (int64_t channel = begin; channel < end; ++channel) {
-              pool.forward<1>(data<T>(x), mutable_data<T>(y), mutable_data<uint8_t>(chosen), channel, 0, 1);
-            }
+          for_each(pool.channels, [&](int64_t channel) {
+            pool.forward<1>(in_ptr<T>(x), out_ptr<T>(y), out_ptr<uint8_t>(chosen), channel, 0, 1);
           });
         });
     context->save_for_backward({scale, chosen});
@@ -99,14 +96,12 @@ struct AffineReluPool : torch::autograd::Function<AffineReluPool> {
     run_kernel(
         gradient,
         [&](cudaStream_t stream) {
-          return affine_pool_backward_cuda(pool, data(gradient), data<uint8_t>(chosen), mutable_data(dx), element_of(gradient), stream);
+          return affine_pool_backward_cuda(pool, in_ptr(gradient), in_ptr<uint8_t>(chosen), out_ptr(dx), element_of(gradient), stream);
         },
         [&](auto element) {
           using T = decltype(element);
-          at::parallel_for(0, pool.channels, 1, [&](int64_t begin, int64_t end) {
-            for (int64_t channel = begin; channel < end; ++channel) {
-              pool.backward<1>(data<T>(gradient), data<uint8_t>(chosen), mutable_data<T>(dx), channel, 0, 1);
-            }
+          for_each(pool.channels, [&](int64_t channel) {
+            pool.backward<1>(in_ptr<T>(gradient), in_ptr<uint8_t>(chosen), out_ptr<T>(dx), channel, 0, 1);
           });
         });
     return {dx, {}, {}};
@@ -130,25 +125,23 @@ at::Tensor channel_affine_forward(const at::Tensor& images, const at::Tensor& sc
   run_kernel(
       x,
       [&](cudaStream_t stream) {
-        return channel_affine_forward_cuda(affine, data(x), data(residual), mutable_data(y), element_of(x), stream);
+        return channel_affine_forward_cuda(affine, in_ptr(x), in_ptr(residual), out_ptr(y), element_of(x), stream);
       },
       [&](auto element) {
         using T = decltype(element);
-        at::parallel_for(0, affine.channels, 1, [&](int64_t begin, int64_t end) {
-          for (int64_t channel = begin; channel < end; ++channel) {
-            affine.forward<1>(data<T>(x), data<T>(residual), mutable_data<T>(y), channel, 0, 1);
-          }
-        });
+        for_each(affine.channels, [&](int64_t channel) {
+            affine.forward<1>(in_ptr<T>(x), in_ptr<T>(residual), out_ptr<T>(y), channel, 0, 1);
+          });
       });
   return y;
 }
 
 at::Tensor channel_affine(const at::Tensor& x, const at::Tensor& scale, const at::Tensor& shift, const at::Tensor& residual, bool relu) {
-  return Affine::apply(x, scale, shift, residual, relu);
+  return AffineFunction::apply(x, scale, shift, if_defined(residual), relu);
 }
 
 at::Tensor affine_relu_pool(const at::Tensor& x, const at::Tensor& scale, const at::Tensor& shift) {
-  return AffineReluPool::apply(x, scale, shift);
+  return AffinePoolFunction::apply(x, scale, shift);
 }
 
 }  // namespace vla

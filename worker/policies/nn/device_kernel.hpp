@@ -1,6 +1,8 @@
 // What wrappers of own kernels share: the kernel's name of a dtype, the current stream, and the CPU's loop over the same arithmetic.
 #pragma once
 
+#include <optional>
+
 #include <ATen/Dispatch.h>
 #include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
@@ -35,15 +37,27 @@ void run_kernel(const at::Tensor& tensor, const Launch& launch, const Loop& loop
   AT_DISPATCH_FLOATING_TYPES_AND2(at::kHalf, at::kBFloat16, tensor.scalar_type(), "run_kernel", [&] { loop(scalar_t{}); });
 }
 
+// Functions of autograd take absent tensors only so.
+inline std::optional<at::Tensor> if_defined(const at::Tensor& tensor) { return tensor.defined() ? std::optional(tensor) : std::nullopt; }
+
+// f(i) of each i < count, on all threads.
+template <class F>
+void for_each(int64_t count, const F& f) {
+  at::parallel_for(0, count, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) f(i);
+  });
+}
+
+// Null where the tensor is undefined.
 template <class T>
-const T* data(const at::Tensor& tensor) {
+const T* in_ptr(const at::Tensor& tensor) {
   return tensor.defined() ? static_cast<const T*>(tensor.const_data_ptr()) : nullptr;
 }
 template <class T>
-T* mutable_data(const at::Tensor& tensor) {
+T* out_ptr(const at::Tensor& tensor) {
   return tensor.defined() ? static_cast<T*>(tensor.mutable_data_ptr()) : nullptr;
 }
-inline const void* data(const at::Tensor& tensor) { return data<void>(tensor); }
-inline void* mutable_data(const at::Tensor& tensor) { return mutable_data<void>(tensor); }
+inline const void* in_ptr(const at::Tensor& tensor) { return in_ptr<void>(tensor); }
+inline void* out_ptr(const at::Tensor& tensor) { return out_ptr<void>(tensor); }
 
 }  // namespace vla

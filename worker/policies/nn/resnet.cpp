@@ -6,6 +6,9 @@
 #include "common/error.hpp"
 #include "worker/checkpoint/safetensors.hpp"
 #include "worker/policies/nn/activation_checkpoint.hpp"
+#include "worker/policies/nn/channel_affine.hpp"
+#include "worker/policies/nn/device_kernel.hpp"
+#include "worker/policies/nn/fast_mode.hpp"
 #include "worker/policies/nn/sync_batch_norm.hpp"
 
 namespace vla {
@@ -22,18 +25,32 @@ torch::nn::Conv2d conv(int64_t in, int64_t out, int64_t kernel, int64_t stride) 
   return torch::nn::Conv2d(torch::nn::Conv2dOptions(in, out, kernel).stride(stride).padding(kernel / 2).bias(false));
 }
 
+// What follows a norm, in place.
+at::Tensor add_and_relu(at::Tensor x, const at::Tensor& residual, bool relu) {
+  if (residual.defined()) x += residual;
+  return relu ? x.relu_() : x;
+}
+
 // Registers a norm in `parent`. The function shares the module, which is the parent's child.
 ResNet18::Norm add_norm(torch::nn::Module& parent, const std::string& name, ResNetNorm kind, int64_t channels) {
   if (kind == ResNetNorm::kBatch) {
     const auto norm = parent.register_module(name, std::make_shared<SyncBatchNorm2d>(channels));
-    return [norm](const at::Tensor& x, const BatchStatistics& batch) { return norm->forward(x, batch); };
+    return [norm](const at::Tensor& x, const BatchStatistics& batch, const at::Tensor& residual, bool relu) {
+      return norm->forward(x, batch, residual, relu);
+    };
   }
   if (kind == ResNetNorm::kGroup) {
     const auto norm = parent.register_module(name, torch::nn::GroupNorm(channels / 16, channels));
-    return [norm](const at::Tensor& x, const BatchStatistics&) { return norm->forward(x); };
+    return [norm](const at::Tensor& x, const BatchStatistics&, const at::Tensor& residual, bool relu) {
+      return add_and_relu(norm->forward(x), residual, relu);
+    };
   }
   const auto norm = parent.register_module(name, std::make_shared<FrozenBatchNorm2d>(channels));
-  return [norm](const at::Tensor& x, const BatchStatistics&) { return norm->forward(x); };
+  return [norm](const at::Tensor& x, const BatchStatistics&, const at::Tensor& residual, bool relu) {
+    if (!fast_mode()) return add_and_relu(norm->forward(x), residual, relu);
+    const auto& affine = norm->affine(x);
+    return channel_affine(x, affine.scale, affine.shift, residual, relu);
+  };
 }
 
 }  // namespace
@@ -55,10 +72,9 @@ class BasicBlock : public torch::nn::Module {
   }
 
   at::Tensor forward(const at::Tensor& x, const BatchStatistics& batch) {
-    const at::Tensor hidden = bn1_(conv1_(x), batch).relu_();
-    at::Tensor out = bn2_(conv2_(hidden), batch);
-    out += shortcut_norm_ ? shortcut_norm_(shortcut_conv_->forward(x), batch) : x;
-    return out.relu_();
+    const at::Tensor hidden = bn1_(conv1_(x), batch, {}, true);
+    const at::Tensor shortcut = shortcut_norm_ ? shortcut_norm_(shortcut_conv_->forward(x), batch, {}, false) : x;
+    return bn2_(conv2_(hidden), batch, shortcut, true);
   }
 
  private:
@@ -78,9 +94,23 @@ at::Tensor FrozenBatchNorm2d::forward(const at::Tensor& x) {
   return at::batch_norm(x, weight_, bias_, running_mean_, running_var_, /*training=*/false, 0, 1e-5, /*cudnn_enabled=*/false);
 }
 
+const FrozenBatchNorm2d::Affine& FrozenBatchNorm2d::affine(const at::Tensor& x) {
+  decltype(affine_of_) now;
+  for (const at::Tensor& buffer : {weight_, bias_, running_mean_, running_var_}) now.emplace_back(buffer.const_data_ptr(), buffer._version());
+  if (!affine_.scale.defined() || affine_.scale.scalar_type() != sum_type(x) || now != affine_of_) {
+    const torch::NoGradGuard no_grad;
+    const at::ScalarType dtype = sum_type(x);
+    affine_.scale = weight_.to(dtype) * (running_var_.to(dtype) + 1e-5).rsqrt();
+    affine_.shift = bias_.to(dtype) - running_mean_.to(dtype) * affine_.scale;
+    affine_of_ = std::move(now);
+  }
+  return affine_;
+}
+
 ResNet18::ResNet18(ResNetNorm norm, ResNetNames names) : norm_(norm), names_(names) {
   conv1_ = register_module(own_name("conv1", names), torch::nn::Conv2d(torch::nn::Conv2dOptions(3, 64, 7).stride(2).padding(3).bias(false)));
   bn1_ = add_norm(*this, own_name("bn1", names), norm, 64);
+  frozen_stem_ = std::dynamic_pointer_cast<FrozenBatchNorm2d>(children().back());
   int64_t in = 64;
   for (const auto& [name, out] : {std::pair("layer1", int64_t{64}), {"layer2", 128}, {"layer3", 256}, {"layer4", kChannels}}) {
     const auto layer = register_module(own_name(name, names), torch::nn::ModuleList());
@@ -103,8 +133,11 @@ ResNet18::ResNet18(ResNetNorm norm, ResNetNames names) : norm_(norm), names_(nam
 }
 
 at::Tensor ResNet18::forward(const at::Tensor& images, const BatchStatistics& batch) {
-  const auto stem = [conv1 = conv1_.ptr(), bn1 = bn1_, batch](const std::vector<at::Tensor>& in) {
-    return at::max_pool2d(bn1(conv1->forward(in[0]), batch).relu_(), 3, 2, 1);
+  const auto stem = [conv1 = conv1_.ptr(), bn1 = bn1_, frozen = frozen_stem_, batch](const std::vector<at::Tensor>& in) {
+    const at::Tensor x = conv1->forward(in[0]);
+    if (!frozen || !fast_mode()) return at::max_pool2d(bn1(x, batch, {}, true), 3, 2, 1);
+    const auto& affine = frozen->affine(x);
+    return affine_relu_pool(x, affine.scale, affine.shift);
   };
   // Group norms are slow (CUDA) or inexact (CPU, float32) on images with channels last.
   at::Tensor x = checkpoint_if(checkpoint_blocks_, *conv1_, stem, {norm_ == ResNetNorm::kGroup ? images.contiguous() : images});

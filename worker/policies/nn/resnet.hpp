@@ -30,8 +30,16 @@ class FrozenBatchNorm2d : public torch::nn::Module {
   explicit FrozenBatchNorm2d(int64_t channels);
   at::Tensor forward(const at::Tensor& x);  // [B, C, H, W]
 
+  // It is x * scale + shift: Real [C], as channel_affine() takes them of `x`.
+  struct Affine {
+    at::Tensor scale, shift;
+  };
+  const Affine& affine(const at::Tensor& x);
+
  private:
   at::Tensor weight_, bias_, running_mean_, running_var_;  // [C]
+  Affine affine_;
+  std::vector<std::pair<const void*, uint32_t>> affine_of_;  // the buffers that affine_ was made of: places and versions
 };
 
 class BasicBlock;
@@ -39,7 +47,8 @@ class BasicBlock;
 class ResNet18 : public torch::nn::Module {
  public:
   static constexpr int64_t kChannels = 512;
-  using Norm = std::function<at::Tensor(const at::Tensor& x, const BatchStatistics& batch)>;
+  // The norm of x, plus the residual unless that is undefined, through a relu if told.
+  using Norm = std::function<at::Tensor(const at::Tensor& x, const BatchStatistics& batch, const at::Tensor& residual, bool relu)>;
 
   explicit ResNet18(ResNetNorm norm = ResNetNorm::kFrozenBatch, ResNetNames names = ResNetNames::kTorchvision);
   // float [N, 3, H, W], normalized -> [N, 512, ceil(H/32), ceil(W/32)], the output of layer4. `batch` is what batch norms that train
@@ -58,6 +67,7 @@ class ResNet18 : public torch::nn::Module {
   ResNetNames names_;
   torch::nn::Conv2d conv1_{nullptr};
   Norm bn1_;
+  std::shared_ptr<FrozenBatchNorm2d> frozen_stem_;  // of bn1_, if it is one
   std::vector<std::shared_ptr<BasicBlock>> blocks_;
 };
 

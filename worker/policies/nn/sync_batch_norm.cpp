@@ -2,6 +2,9 @@
 
 #include <torch/torch.h>
 
+#include "worker/policies/nn/fast_mode.hpp"
+#include "worker/policies/nn/fused_batch_norm.hpp"
+
 namespace vla {
 namespace {
 
@@ -114,6 +117,17 @@ at::Tensor SyncBatchNorm2d::forward(const at::Tensor& x, const BatchStatistics& 
   }
   return Normalize::apply(x, weight_, bias_, row_share, moments.mean.to(dtype), (moments.variance + eps_).rsqrt().to(dtype),
                           batch.all_reduce_sum);
+}
+
+at::Tensor SyncBatchNorm2d::forward(const at::Tensor& x, const BatchStatistics& batch, const at::Tensor& residual, bool relu) {
+  if (is_training() && fast_mode()) {
+    const BatchNormState state{.weight = weight_, .bias = bias_, .running_mean = running_mean_, .running_var = running_var_,
+                               .batches = num_batches_tracked_, .eps = eps_, .momentum = momentum_};
+    return fused_batch_norm(x, state, batch, residual, relu);
+  }
+  at::Tensor y = forward(x, batch);
+  if (residual.defined()) y += residual;
+  return relu ? y.relu_() : y;
 }
 
 }  // namespace vla

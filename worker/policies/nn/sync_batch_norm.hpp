@@ -17,6 +17,8 @@ class SyncBatchNorm2d : public torch::nn::Module {
   // x float [N, C, H, W] -> the same. N is a multiple of the statistics' rows B: a row's images (frames) stand together. In eval mode
   // the running statistics are used and `batch` is not.
   at::Tensor forward(const at::Tensor& x, const BatchStatistics& batch);
+  // The same, plus the residual unless that is undefined, through a relu if told. In fast mode few kernels do all of it.
+  at::Tensor forward(const at::Tensor& x, const BatchStatistics& batch, const at::Tensor& residual, bool relu);
 
   // LibTorch would cast num_batches_tracked too.
   using Module::to;

@@ -3,6 +3,7 @@
 #include <torch/torch.h>
 
 #include "worker/policies/nn/activation_checkpoint.hpp"
+#include "worker/policies/nn/fast_mode.hpp"
 
 namespace vla {
 namespace {
@@ -21,6 +22,12 @@ at::Tensor feed_forward(const TransformerOptions& options, torch::nn::Linear& li
 std::optional<StepRandom> by_value(const StepRandom* random) { return random != nullptr ? std::optional(*random) : std::nullopt; }
 
 torch::nn::LayerNorm layer_norm(int64_t dim) { return torch::nn::LayerNorm(torch::nn::LayerNormOptions({dim})); }
+
+void tell_attention(const torch::nn::Module& module, bool is_recomputed) {
+  for (const auto& child : module.modules()) {
+    if (auto* attention = child->as<MultiheadAttention>()) attention->is_recomputed(is_recomputed);
+  }
+}
 
 template <class Layer>
 std::vector<std::shared_ptr<Layer>> make_layers(torch::nn::Module& owner, const TransformerOptions& options, int64_t count,
@@ -63,6 +70,19 @@ at::Tensor MultiheadAttention::forward(const at::Tensor& query, const at::Tensor
     q = at::linear(query, weight[0], bias[0]);
     k = at::linear(key, weight[1], bias[1]);
     v = at::linear(value, weight[2], bias[2]);
+  }
+  if (fast_mode() && (random == nullptr || dropout_ == 0 || (query.is_cuda() && !is_recomputed_))) {
+    // [S, B, D] -> [B, H, S, D/H], without a copy
+    const auto heads = [&](const at::Tensor& x) { return x.unflatten(2, {heads_, head_dim}).permute({1, 2, 0, 3}); };
+    at::Tensor mask;
+    if (key_is_pad.defined()) {
+      mask = at::zeros({rows, 1, 1, key.size(0)}, q.options())
+                 .masked_fill_(key_is_pad.view({rows, 1, 1, -1}), -std::numeric_limits<double>::infinity())
+                 .expand({rows, heads_, length, -1});
+    }
+    const at::Tensor mixed = at::scaled_dot_product_attention(heads(q), heads(k), heads(v),
+                                                              mask.defined() ? std::optional(mask) : std::nullopt, random != nullptr ? dropout_ : 0);
+    return out_proj_(mixed.permute({2, 0, 1, 3}).reshape({length, rows, dim}));
   }
   // [S, B, D] -> [B*H, S, D/H]
   const auto fold = [&](const at::Tensor& x) { return x.reshape({-1, rows * heads_, head_dim}).transpose(0, 1); };
@@ -158,6 +178,16 @@ at::Tensor TransformerDecoder::forward(at::Tensor x, const at::Tensor& memory, c
     x = checkpoint_if(checkpoint_layers_, *layer, segment, {x, memory, position, memory_position});
   }
   return norm_(x);
+}
+
+void TransformerEncoder::checkpoint_layers(bool on) {
+  checkpoint_layers_ = on;
+  tell_attention(*this, on);
+}
+
+void TransformerDecoder::checkpoint_layers(bool on) {
+  checkpoint_layers_ = on;
+  tell_attention(*this, on);
 }
 
 void xavier_init(torch::nn::Module& module) {

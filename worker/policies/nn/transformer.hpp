@@ -1,7 +1,8 @@
 // Transformer blocks of DETR and ACT: positions are added to queries and keys at every layer, dropout also on attention weights.
 // Sequence-first [S, B, D], so that heads fold into the batch without copies. Names and initialisation are those of
 // torch.nn.MultiheadAttention and LeRobot's ACTEncoder/ACTDecoder. `random` null: no dropout. Weights are drawn from LibTorch's
-// default CPU generator, in the reference's order.
+// default CPU generator, in the reference's order. In fast mode attention is one kernel; on a GPU its dropout is then the kernel's own,
+// which does not follow the position in the global batch, unless layers are recomputed in backward: they must draw the same again.
 #pragma once
 
 #include <string>
@@ -30,8 +31,10 @@ class MultiheadAttention : public torch::nn::Module {
   // query [L, B, D]; key, value [S, B, D]; key_is_pad bool [B, S] or undefined. Returns [L, B, D].
   at::Tensor forward(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value, const at::Tensor& key_is_pad,
                      const StepRandom* random);
+  void is_recomputed(bool on) { is_recomputed_ = on; }
 
  private:
+  bool is_recomputed_ = false;
   int64_t heads_;
   double dropout_;
   uint32_t stream_;
@@ -72,7 +75,7 @@ class TransformerEncoder : public torch::nn::Module {
   TransformerEncoder(const TransformerOptions& options, int64_t layers, const std::string& path);
   // x [S, B, D]; position broadcastable to it; key_is_pad bool [B, S] or undefined.
   at::Tensor forward(at::Tensor x, const at::Tensor& position, const at::Tensor& key_is_pad, const StepRandom* random);
-  void checkpoint_layers(bool on) { checkpoint_layers_ = on; }  // keep no activations inside layers for backward
+  void checkpoint_layers(bool on);  // keep no activations inside layers for backward
 
  private:
   bool checkpoint_layers_ = false;
@@ -86,7 +89,7 @@ class TransformerDecoder : public torch::nn::Module {
   // x [L, B, D], memory [S, B, D], positions broadcastable to them.
   at::Tensor forward(at::Tensor x, const at::Tensor& memory, const at::Tensor& position, const at::Tensor& memory_position,
                      const StepRandom* random);
-  void checkpoint_layers(bool on) { checkpoint_layers_ = on; }
+  void checkpoint_layers(bool on);
 
  private:
   bool checkpoint_layers_ = false;

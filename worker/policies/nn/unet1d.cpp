@@ -5,6 +5,9 @@
 #include <torch/torch.h>
 
 #include "worker/policies/nn/activation_checkpoint.hpp"
+#include "worker/policies/nn/fast_mode.hpp"
+#include "worker/policies/nn/group_norm_mish.hpp"
+#include "worker/policies/nn/unfold_steps.hpp"
 
 namespace vla {
 namespace {
@@ -31,6 +34,11 @@ class Unet1d::ConvBlock : public torch::nn::Module {
                                                             torch::nn::GroupNorm(groups, out), torch::nn::Mish()));
   }
   at::Tensor forward(const at::Tensor& x) { return block_->forward(x); }
+  // x [B, steps, channels]; see group_norm_mish().
+  at::Tensor forward_fast(const at::Tensor& x, const at::Tensor& modulation, const at::Tensor& residual) {
+    const at::Tensor convolved = convolve_steps(x, *block_->ptr<torch::nn::Conv1dImpl>(0));
+    return group_norm_mish(convolved, *block_->ptr<torch::nn::GroupNormImpl>(1), modulation, residual);
+  }
 
  private:
   torch::nn::Sequential block_{nullptr};
@@ -54,6 +62,7 @@ class Unet1d::Block : public torch::nn::Module {
   }
 
   at::Tensor forward(const at::Tensor& x, const at::Tensor& condition) {
+    if (fast_mode()) return forward_fast(x, condition);
     at::Tensor hidden = first_->forward(x);
     const at::Tensor modulation = cond_encoder_->forward(condition).unsqueeze(-1);
     if (scales_) {
@@ -66,6 +75,13 @@ class Unet1d::Block : public torch::nn::Module {
   }
 
  private:
+  // x [B, steps, channels]; `condition` has been through Mish, which all blocks begin with.
+  at::Tensor forward_fast(const at::Tensor& x, const at::Tensor& condition) {
+    const at::Tensor modulation = cond_encoder_->ptr<torch::nn::LinearImpl>(1)->forward(condition);
+    const at::Tensor hidden = first_->forward_fast(x, modulation, {});
+    return second_->forward_fast(hidden, {}, residual_conv_ ? convolve_steps(x, *residual_conv_) : x);
+  }
+
   bool scales_;
   std::shared_ptr<ConvBlock> first_, second_;
   torch::nn::Sequential cond_encoder_{nullptr};
@@ -97,7 +113,7 @@ Unet1d::Unet1d(const Unet1dOptions& options) : step_embed_dim_(options.step_embe
       name = "conv";
     }
     parent->register_module(name, convolution);
-    return [convolution](const at::Tensor& x) { return convolution.ptr()->forward(x); };
+    return [convolution](const at::Tensor& x) { return fast_mode() ? convolve_steps(x, *convolution) : convolution.ptr()->forward(x); };
   };
 
   const auto down = list("down_modules");
@@ -116,6 +132,10 @@ Unet1d::Unet1d(const Unet1dOptions& options) : step_embed_dim_(options.step_embe
   constexpr int64_t kFinalGroups = 8;  // whatever the option says, as in the references
   const auto last = std::make_shared<ConvBlock>(dims[0], dims[0], options.kernel_size, kFinalGroups);
   final_conv_ = register_module("final_conv", torch::nn::Sequential(last, conv1d(dims[0], options.channels, 1, 1, 0)));
+  if (!fast_mode()) return;
+  for (auto& parameter : parameters()) {
+    if (parameter.dim() == 3 && parameter.size(2) > 1) parameter.set_data(stored_for_products(parameter.detach()));
+  }
 }
 
 at::Tensor Unet1d::step_embedding(const at::Tensor& timesteps) {
@@ -128,8 +148,11 @@ at::Tensor Unet1d::run(const std::shared_ptr<Block>& block, const at::Tensor& x,
 }
 
 at::Tensor Unet1d::forward(const at::Tensor& x, const at::Tensor& timesteps, const at::Tensor& condition) {
-  const at::Tensor full_condition = at::cat({step_embedding(timesteps), condition}, 1);
-  at::Tensor hidden = x.transpose(1, 2);
+  const bool fast = fast_mode();
+  const int64_t channels = fast ? 2 : 1;  // the dimension
+  at::Tensor full_condition = at::cat({step_embedding(timesteps), condition}, 1);
+  if (fast) full_condition = at::mish(full_condition);
+  at::Tensor hidden = fast ? x : x.transpose(1, 2);
   std::vector<at::Tensor> skips;
   for (const Level& level : down_) {
     hidden = run(level.second, run(level.first, hidden, full_condition), full_condition);
@@ -138,11 +161,12 @@ at::Tensor Unet1d::forward(const at::Tensor& x, const at::Tensor& timesteps, con
   }
   for (const auto& block : middle_) hidden = run(block, hidden, full_condition);
   for (const Level& level : up_) {
-    hidden = at::cat({hidden, skips.back()}, 1);
+    hidden = at::cat({hidden, skips.back()}, channels);
     skips.pop_back();
     hidden = level.resample(run(level.second, run(level.first, hidden, full_condition), full_condition));
   }
-  return final_conv_->forward(hidden).transpose(1, 2);
+  if (!fast) return final_conv_->forward(hidden).transpose(1, 2);
+  return convolve_steps(final_conv_->ptr<ConvBlock>(0)->forward_fast(hidden, {}, {}), *final_conv_->ptr<torch::nn::Conv1dImpl>(1));
 }
 
 }  // namespace vla

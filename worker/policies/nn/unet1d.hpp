@@ -1,6 +1,8 @@
 // The conditional U-Net over time of diffusion policy (Chi et al. 2023): residual blocks of convolutions that a condition scales and
 // shifts (FiLM). Under LeRobot's parameter names or the original's, which differ in two places. The skip of the first level is not used,
-// as in the references. Weights are drawn from LibTorch's default CPU generator in LeRobot's order.
+// as in the references. Weights are drawn from LibTorch's default CPU generator in LeRobot's order. Made in fast mode, convolutions'
+// weights are stored for products; used in it, activations are [B, steps, channels], convolutions products, and norms one kernel with what
+// follows them.
 #pragma once
 
 #include <functional>
@@ -41,7 +43,7 @@ class Unet1d : public torch::nn::Module {
  private:
   class ConvBlock;
   class Block;
-  using Resample = std::function<at::Tensor(const at::Tensor&)>;
+  using Resample = std::function<at::Tensor(const at::Tensor&)>;  // of activations as the mode has them
   struct Level {
     std::shared_ptr<Block> first, second;
     Resample resample;  // empty at the bottom

@@ -1,0 +1,136 @@
+// The fused batch norm, convolutions over time as products and the U-Net's norm, each against its formula in float64.
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include "tests/worker/policies/support.hpp"
+#include "worker/policies/nn/fast_mode.hpp"
+#include "worker/policies/nn/group_norm_mish.hpp"
+#include "worker/policies/nn/sync_batch_norm.hpp"
+#include "worker/policies/nn/unfold_steps.hpp"
+
+namespace vla {
+namespace {
+
+at::Tensor leaf(at::IntArrayRef sizes, double offset = 0) {
+  return (torch::randn(sizes, at::TensorOptions(at::kDouble).device(test_device())) + offset).requires_grad_();
+}
+
+void expect_same_gradients(const at::Tensor& actual, const at::Tensor& expected, const std::vector<at::Tensor>& inputs, double tolerance = 1e-12) {
+  EXPECT_LE(relative_error(actual, expected), tolerance);
+  const at::Tensor gradient = torch::randn_like(expected);
+  const auto is = torch::autograd::grad({actual}, inputs, {gradient});
+  const auto should = torch::autograd::grad({expected}, inputs, {gradient});
+  for (size_t i = 0; i < inputs.size(); ++i) EXPECT_LE(relative_error(is[i], should[i]), tolerance) << i;
+}
+
+// Two rows of three images each; the last row only pads. Two equal ranks, if `ranks` is 2.
+struct NormCase {
+  bool has_residual = false, relu = false, pads = false;
+  int ranks = 1;
+  int64_t channels = 6;
+};
+
+TEST(FusedBatchNorm, IsThePlainOneWithWhatFollowsIt) {
+  for (const NormCase& c : {NormCase{}, NormCase{.relu = true}, NormCase{.has_residual = true}, NormCase{.has_residual = true, .relu = true},
+                            NormCase{.relu = true, .pads = true}, NormCase{.relu = true, .pads = true, .ranks = 2}, NormCase{.relu = true, .channels = 64}}) {
+    torch::manual_seed(2);
+    SyncBatchNorm2d norm(c.channels);
+    norm.to(test_device(), at::kDouble);
+    BatchStatistics batch;
+    batch.weight = torch::ones({2}, at::TensorOptions(at::kFloat).device(test_device()));
+    if (c.pads) batch.weight[1] = 0;
+    if (c.ranks > 1) batch.all_reduce_sum = [&](at::Tensor sums) { sums.mul_(c.ranks); };
+    const at::Tensor x = leaf({6, c.channels, 5, 7}, 3), residual = c.has_residual ? leaf({6, c.channels, 5, 7}) : at::Tensor();
+    std::vector<at::Tensor> inputs{x, norm.named_parameters()["weight"], norm.named_parameters()["bias"]};
+    if (c.has_residual) inputs.push_back(residual);
+    for (auto& parameter : norm.parameters()) parameter.detach().uniform_(0.5, 1.5);
+
+    const at::Tensor expected = norm.forward(x, batch, residual, c.relu);
+    std::map<std::string, at::Tensor> buffers;
+    for (auto& entry : norm.named_buffers()) {
+      buffers[entry.key()] = entry.value().clone();
+      entry.value().fill_(entry.key() == "running_var" ? 1 : 0);
+    }
+    const FastModeScope fast(true);
+    const at::Tensor actual = norm.forward(x, batch, residual, c.relu);
+    expect_same_gradients(actual, expected, inputs);
+    for (const auto& entry : norm.named_buffers()) EXPECT_LE(relative_error(entry.value(), buffers.at(entry.key())), 1e-14) << entry.key();
+  }
+}
+
+TEST(FusedBatchNorm, OfLargeMeansIsExactInFloat) {
+  torch::manual_seed(2);
+  SyncBatchNorm2d norm(64);
+  norm.to(test_device());
+  const at::Tensor exact = leaf({8, 64, 24, 24}, 1000).detach(), x = exact.to(at::kFloat);
+  const FastModeScope fast(true);
+  const at::Tensor y = norm.forward(x, {}, {}, false);
+  const at::Tensor deviation = exact - exact.mean({0, 2, 3}, true);
+  EXPECT_LE(relative_error(y, deviation / (deviation.square().mean({0, 2, 3}, true) + 1e-5).sqrt()), 1e-4);  // x itself is off by 6e-5
+}
+
+TEST(ConvolveSteps, IsTheConvolution) {
+  struct Row {
+    int64_t in, out, kernel, stride, padding;
+  };
+  for (const Row& row : {Row{7, 16, 5, 1, 2}, Row{16, 8, 3, 2, 1}, Row{16, 24, 1, 1, 0}, Row{8, 8, 4, 3, 0}}) {
+    torch::nn::Conv1d convolution(torch::nn::Conv1dOptions(row.in, row.out, row.kernel).stride(row.stride).padding(row.padding));
+    convolution->to(test_device(), at::kDouble);
+    const at::Tensor x = leaf({3, 8, row.in});
+    expect_same_gradients(convolve_steps(x, *convolution), convolution->forward(x.transpose(1, 2)).transpose(1, 2),
+                          {x, convolution->weight, convolution->bias});
+  }
+}
+
+TEST(ConvolveSteps, IsTheTransposedConvolution) {
+  torch::nn::ConvTranspose1d convolution(torch::nn::ConvTranspose1dOptions(16, 8, 4).stride(2).padding(1));
+  convolution->to(test_device(), at::kDouble);
+  const at::Tensor x = leaf({3, 5, 16});
+  expect_same_gradients(convolve_steps(x, *convolution), convolution->forward(x.transpose(1, 2)).transpose(1, 2),
+                        {x, convolution->weight, convolution->bias});
+}
+
+TEST(ConvolveSteps, OfAWeightStoredForProductsGivesGradientsStoredAlike) {
+  torch::nn::Conv1d convolution(torch::nn::Conv1dOptions(16, 8, 5).padding(2));
+  const at::Tensor before = convolution->weight.detach().clone();
+  convolution->weight.set_data(stored_for_products(convolution->weight.detach()));
+  EXPECT_TRUE(convolution->weight.equal(before));
+  convolution->to(test_device(), at::kDouble);
+  convolve_steps(leaf({3, 8, 16}), *convolution).sum().backward();
+  EXPECT_EQ(convolution->weight.strides(), (std::vector<int64_t>{80, 1, 16}));
+  EXPECT_EQ(convolution->weight.grad().strides(), convolution->weight.strides());
+}
+
+TEST(GroupNormMish, IsItsFormulaWithItsGradients) {
+  for (const int64_t channels : {24, 640}) {  // 640: more than 32 threads of a block
+    torch::nn::GroupNorm norm(torch::nn::GroupNormOptions(2, channels));
+    norm->to(test_device(), at::kDouble);
+    for (auto& parameter : norm->parameters()) parameter.detach().uniform_(0.5, 1.5);
+    const at::Tensor x = leaf({3, 4, channels}), scales = leaf({3, 2 * channels}), shifts = leaf({3, channels}), residual = leaf({3, 4, channels});
+    const auto plain = [&] { return at::mish(norm->forward(x.transpose(1, 2)).transpose(1, 2)); };
+    const std::vector<at::Tensor> inputs{x, norm->weight, norm->bias};
+    const auto with = [&](const at::Tensor& more) {
+      auto all = inputs;
+      all.push_back(more);
+      return all;
+    };
+    expect_same_gradients(group_norm_mish(x, *norm, {}, {}), plain(), inputs);
+    expect_same_gradients(group_norm_mish(x, *norm, {}, residual), plain() + residual, with(residual));
+    expect_same_gradients(group_norm_mish(x, *norm, shifts, {}), plain() + shifts.unsqueeze(1), with(shifts));
+    const auto halves = scales.unsqueeze(1).chunk(2, 2);
+    expect_same_gradients(group_norm_mish(x, *norm, scales, {}), plain() * halves[0] + halves[1], with(scales));
+  }
+}
+
+TEST(GroupNormMish, OfSixteenBitsIsCloseToFloat) {
+  for (const at::ScalarType parameters : {at::kFloat, at::kBFloat16}) {
+    torch::nn::GroupNorm norm(torch::nn::GroupNormOptions(8, 64));
+    norm->to(test_device(), parameters);
+    const at::Tensor x = (leaf({3, 16, 64}).detach() * 10).to(at::kBFloat16);
+    const at::Tensor expected = at::mish(at::group_norm(x.to(at::kFloat).transpose(1, 2), 8)).transpose(1, 2);
+    EXPECT_LE(relative_error(group_norm_mish(x, *norm, {}, {}), expected), 0.004);
+  }
+}
+
+}  // namespace
+}  // namespace vla

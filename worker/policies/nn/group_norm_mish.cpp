@@ -1,0 +1,102 @@
+#include "worker/policies/nn/group_norm_mish.hpp"
+
+#include <torch/torch.h>
+
+#include "worker/cuda/group_norm_mish.hpp"
+#include "worker/policies/nn/device_kernel.hpp"
+
+namespace vla {
+namespace {
+
+struct Alone {  // the CPU's team
+  int64_t begin() const { return 0; }
+  int64_t size() const { return 1; }
+  template <class R>
+  R sum(R value) const {
+    return value;
+  }
+};
+
+GroupNormMish norm_of(const at::Tensor& x, const at::Tensor& modulation, int64_t groups, double eps) {
+  const int64_t channels = x.size(2);
+  return {.rows = x.size(0), .steps = x.size(1), .channels = channels, .groups = groups, .eps = eps,
+          .shifts = modulation.defined() && modulation.size(1) == channels, .scales = modulation.defined() && modulation.size(1) == 2 * channels};
+}
+
+// On a GPU `launch(norm, tensors, type, real_parameters, stream)`, else `cell(norm, element, parameter, row, group)` for each group.
+template <class Launch, class Cell>
+void run_groups(const GroupNormMish& norm, const at::Tensor& x, const at::Tensor& gamma, const GroupNormMishTensors& tensors,
+                const Launch& launch, const Cell& cell) {
+  const bool real_parameters = gamma.scalar_type() == sum_type(x);
+  run_kernel(
+      x, [&](cudaStream_t stream) { return launch(norm, tensors, element_of(x), real_parameters, stream); },
+      [&](auto element) {
+        using T = decltype(element);
+        for_each(norm.rows * norm.groups, [&](int64_t i) {
+          if (real_parameters) {
+            cell(T{}, Real<T>{}, i / norm.groups, i % norm.groups);
+          } else {
+            cell(T{}, T{}, i / norm.groups, i % norm.groups);
+          }
+        });
+      });
+}
+
+struct NormMish : torch::autograd::Function<NormMish> {
+  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& input, const at::Tensor& gamma, const at::Tensor& beta,
+                            const std::optional<at::Tensor>& scales, const std::optional<at::Tensor>& added, int64_t groups, double eps) {
+    const at::Tensor modulation = scales.value_or(at::Tensor()), residual = added.value_or(at::Tensor());
+    const at::Tensor x = input.contiguous();
+    const GroupNormMish norm = norm_of(x, modulation, groups, eps);
+    const at::Tensor y = at::empty_like(x), mean = at::empty({norm.rows, groups}, x.options().dtype(sum_type(x)));
+    const at::Tensor inverse_std = at::empty_like(mean);
+    const GroupNormMishTensors tensors{.x = in_ptr(x), .gamma = in_ptr(gamma), .beta = in_ptr(beta), .modulation = in_ptr(modulation),
+                                       .residual = in_ptr(residual), .y = out_ptr(y), .mean = out_ptr(mean), .inverse_std = out_ptr(inverse_std)};
+    run_groups(norm, x, gamma, tensors, group_norm_mish_forward_cuda, [&](auto element, auto parameter, int64_t row, int64_t group) {
+      norm.forward(tensors.forward<decltype(element), decltype(parameter)>(), row, group, Alone{});
+    });
+    context->save_for_backward({x, gamma, beta, modulation, mean, inverse_std});
+    context->saved_data["groups"] = groups;
+    context->saved_data["residual"] = residual.defined();
+    return y;
+  }
+
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context, torch::autograd::variable_list gradients) {
+    const auto saved = context->get_saved_variables();
+    const at::Tensor &x = saved[0], &gamma = saved[1], &beta = saved[2], &modulation = saved[3], &mean = saved[4], &inverse_std = saved[5];
+    const at::Tensor gradient = gradients[0].to(x.scalar_type()).contiguous();
+    const GroupNormMish norm = norm_of(x, modulation, context->saved_data["groups"].toInt(), 0);
+    const at::Tensor dx = at::empty_like(x), d_modulation = modulation.defined() ? at::empty_like(modulation) : at::Tensor();
+    const at::Tensor of_rows = at::empty({2, norm.rows, norm.channels}, x.options().dtype(sum_type(x)));  // d_gamma, d_beta
+    const at::Tensor d_gamma = of_rows[0], d_beta = of_rows[1];
+    const GroupNormMishTensors tensors{.gradient = in_ptr(gradient), .x = in_ptr(x), .gamma = in_ptr(gamma), .beta = in_ptr(beta),
+                                       .modulation = in_ptr(modulation), .mean = out_ptr(mean), .inverse_std = out_ptr(inverse_std),
+                                       .dx = out_ptr(dx), .d_modulation = out_ptr(d_modulation), .d_gamma = out_ptr(d_gamma), .d_beta = out_ptr(d_beta)};
+    run_groups(norm, x, gamma, tensors, group_norm_mish_backward_cuda, [&](auto element, auto parameter, int64_t row, int64_t group) {
+      norm.backward(tensors.backward<decltype(element), decltype(parameter)>(), row, group, Alone{});
+    });
+    const at::Tensor sums = of_rows.sum(1).to(gamma.scalar_type());
+    return {dx, sums[0], sums[1], d_modulation, context->saved_data["residual"].toBool() ? gradient : at::Tensor(), {}, {}};
+  }
+};
+
+}  // namespace
+
+at::Tensor group_norm_mish(const at::Tensor& x, const torch::nn::GroupNormImpl& norm, const at::Tensor& modulation, const at::Tensor& residual) {
+  TORCH_CHECK(x.dim() == 3 && x.size(2) == norm.weight.size(0) &&
+                  (norm.weight.scalar_type() == x.scalar_type() || norm.weight.scalar_type() == sum_type(x)),
+              "group norm: ", norm.weight.sizes(), " parameters of ", norm.weight.scalar_type(), " and ", x.sizes(), " of ", x.scalar_type());
+  at::Tensor scales, added;
+  if (modulation.defined()) {
+    TORCH_CHECK(modulation.dim() == 2 && modulation.size(0) == x.size(0) && (modulation.size(1) == x.size(2) || modulation.size(1) == 2 * x.size(2)),
+                "a condition of ", modulation.sizes(), " does not modulate ", x.sizes());
+    scales = modulation.to(x.scalar_type()).contiguous();
+  }
+  if (residual.defined()) {
+    TORCH_CHECK(residual.sizes() == x.sizes(), "a residual must be like x");
+    added = residual.to(x.scalar_type()).contiguous();
+  }
+  return NormMish::apply(x, norm.weight, norm.bias, if_defined(scales), if_defined(added), norm.options.num_groups(), norm.options.eps());
+}
+
+}  // namespace vla
