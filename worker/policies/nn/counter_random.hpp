@@ -37,6 +37,12 @@ class StepRandom {
   // is that of the tensor with the rows moved to the front, so it does not depend on the layout of x's batch dimension.
   at::Tensor dropout(const at::Tensor& x, double p, uint32_t stream, int64_t batch_dim) const;
 
+  // What kernels that draw by themselves are told.
+  uint64_t seed() const { return seed_; }
+  int64_t step() const { return step_; }
+  const at::Tensor& position() const { return position_; }
+  const at::Tensor& step_on_device() const { return step_on_device_; }
+
  private:
   at::Tensor draw(CounterFill fill, at::IntArrayRef shape, at::ScalarType dtype) const;
 

@@ -4,6 +4,7 @@
 
 #include "worker/policies/nn/activation_checkpoint.hpp"
 #include "worker/policies/nn/fast_mode.hpp"
+#include "worker/policies/nn/transformer_dropout.hpp"
 
 namespace vla {
 namespace {
@@ -14,8 +15,19 @@ at::Tensor drop(const StepRandom* random, const at::Tensor& x, double p, uint32_
 
 at::Tensor feed_forward(const TransformerOptions& options, torch::nn::Linear& linear1, torch::nn::Linear& linear2, const at::Tensor& x,
                         uint32_t stream, const StepRandom* random) {
+  if (!options.gelu && fast_mode() && options.feedforward_dim % 4 == 0) {
+    return linear2(relu_dropout(linear1(x), random, options.dropout, stream));
+  }
   const at::Tensor hidden = options.gelu ? at::gelu(linear1(x)) : at::relu(linear1(x));
   return linear2(drop(random, hidden, options.dropout, stream));
+}
+
+// The end of a block: its output, dropped out, is added to x, and a norm that stands after blocks follows.
+at::Tensor add_block(const TransformerOptions& options, const at::Tensor& x, const at::Tensor& block, const torch::nn::LayerNorm& norm,
+                     const StepRandom* random, uint32_t stream) {
+  if (!options.pre_norm && fast_mode() && options.dim % 4 == 0) return add_dropout_norm(x, block, *norm, random, options.dropout, stream);
+  const at::Tensor sum = x + drop(random, block, options.dropout, stream);
+  return options.pre_norm ? sum : norm.ptr()->forward(sum);
 }
 
 // A recomputation in backward outlives the forward's arguments.
@@ -109,14 +121,11 @@ EncoderLayer::EncoderLayer(const TransformerOptions& options, const std::string&
 }
 
 at::Tensor EncoderLayer::forward(at::Tensor x, const at::Tensor& position, const at::Tensor& key_is_pad, const StepRandom* random) {
-  const double p = options_.dropout;
   const at::Tensor input = options_.pre_norm ? norm1_(x) : x;
   const at::Tensor query = input + position;
-  x = x + drop(random, self_attn_->forward(query, query, input, key_is_pad, random), p, stream1_);
-  if (!options_.pre_norm) x = norm1_(x);
+  x = add_block(options_, x, self_attn_->forward(query, query, input, key_is_pad, random), norm1_, random, stream1_);
   const at::Tensor middle = options_.pre_norm ? norm2_(x) : x;
-  x = x + drop(random, feed_forward(options_, linear1_, linear2_, middle, stream_hidden_, random), p, stream2_);
-  return options_.pre_norm ? x : norm2_(x);
+  return add_block(options_, x, feed_forward(options_, linear1_, linear2_, middle, stream_hidden_, random), norm2_, random, stream2_);
 }
 
 DecoderLayer::DecoderLayer(const TransformerOptions& options, const std::string& path)
@@ -136,17 +145,13 @@ DecoderLayer::DecoderLayer(const TransformerOptions& options, const std::string&
 
 at::Tensor DecoderLayer::forward(at::Tensor x, const at::Tensor& memory, const at::Tensor& position, const at::Tensor& memory_position,
                                  const StepRandom* random) {
-  const double p = options_.dropout;
   const at::Tensor input = options_.pre_norm ? norm1_(x) : x;
   const at::Tensor query = input + position;
-  x = x + drop(random, self_attn_->forward(query, query, input, {}, random), p, stream1_);
-  if (!options_.pre_norm) x = norm1_(x);
+  x = add_block(options_, x, self_attn_->forward(query, query, input, {}, random), norm1_, random, stream1_);
   const at::Tensor cross = (options_.pre_norm ? norm2_(x) : x) + position;
-  x = x + drop(random, multihead_attn_->forward(cross, memory + memory_position, memory, {}, random), p, stream2_);
-  if (!options_.pre_norm) x = norm2_(x);
+  x = add_block(options_, x, multihead_attn_->forward(cross, memory + memory_position, memory, {}, random), norm2_, random, stream2_);
   const at::Tensor middle = options_.pre_norm ? norm3_(x) : x;
-  x = x + drop(random, feed_forward(options_, linear1_, linear2_, middle, stream_hidden_, random), p, stream3_);
-  return options_.pre_norm ? x : norm3_(x);
+  return add_block(options_, x, feed_forward(options_, linear1_, linear2_, middle, stream_hidden_, random), norm3_, random, stream3_);
 }
 
 TransformerEncoder::TransformerEncoder(const TransformerOptions& options, int64_t layers, const std::string& path)
