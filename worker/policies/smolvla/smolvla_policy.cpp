@@ -7,6 +7,7 @@
 #include "worker/policies/nn/fast_mode.hpp"
 #include "worker/policies/nn/flow_matching.hpp"
 #include "worker/policies/nn/precision.hpp"
+#include "worker/policies/nn/resize_pixels.hpp"
 #include "worker/policies/smolvla/pretrained_vlm.hpp"
 
 namespace vla {
@@ -92,11 +93,16 @@ void SmolVlaPolicy::observe_images(const Batch& batch, SmolVlaObservation& obser
     const std::string mask = input.key + "_padding_mask";
     valid.push_back(batch.has(mask) ? batch.at(mask).to(at::kBool) : all);
     if (is_cached) continue;
-    const at::Tensor image = last_step(batch.at(input.key), 4);
-    images.push_back(resize_with_pad(image, options_.resize_imgs_with_padding[1], options_.resize_imgs_with_padding[0], PadPlace::kLeftTop));
+    images.push_back(last_step(batch.at(input.key), 4));
   }
   if (valid.empty()) throw cxxrun::Error("a batch for policy smolvla has no image: at least one camera is needed");
-  if (!is_cached) observation.images = at::cat(images) * 2.0 - 1.0;
+  const int64_t height = options_.resize_imgs_with_padding[1], width = options_.resize_imgs_with_padding[0];
+  if (!is_cached && fast_mode()) {
+    observation.images = resize_cameras(images, height, width);
+  } else if (!is_cached) {
+    for (at::Tensor& image : images) image = resize_with_pad(image, height, width, PadPlace::kLeftTop);
+    observation.images = at::cat(images) * 2.0 - 1.0;
+  }
   for (int64_t i = 0; i < options_.empty_cameras; ++i) valid.push_back(at::zeros_like(all));
   observation.image_valid = at::stack(valid, 1);
 }
@@ -145,7 +151,8 @@ torch::Tensor SmolVlaPolicy::loss_counts(const Batch& batch) const {
 }
 
 PolicyLoss SmolVlaPolicy::compute_loss(const Batch& batch, const torch::Tensor& counts, const StepRandom& random) {
-  if (fast_mode()) return fused_loss(batch, counts, random);
+  const bool has_kernels = batch.weight.is_cpu() || batch.at("action").scalar_type() != at::kDouble;
+  if (fast_mode() && has_kernels) return fused_loss(batch, counts, random);
   const at::Tensor actions = pad_to(at_least_float(batch.at("action")), options_.max_action_dim);
   const at::ScalarType dtype = actions.scalar_type();
   const at::Tensor noise = random.normal(kNoise, {options_.chunk_size, options_.max_action_dim}, dtype);

@@ -1,0 +1,55 @@
+// A pixel of an image that is resized bilinearly (as ATen's upsample_bilinear2d without align_corners), padded and scaled, the same on CPU
+// and CUDA.
+#pragma once
+
+#include "worker/policies/nn/row_group.hpp"
+
+namespace vla {
+
+struct ResizePixels {
+  const void* input = nullptr;  // [images, channels, height, width] with any strides
+  void* output = nullptr;  // [images, channels, out_height, out_width], contiguous: factor * pixel + shift
+  int64_t strides[4] = {};
+  int64_t images = 0, channels = 0, height = 0, width = 0, out_height = 0, out_width = 0;
+  int64_t top = 0, left = 0, inner_height = 0, inner_width = 0;  // where the resized image stands; around it pixels are 0
+  float factor = 1, shift = 0;
+
+  VLA_HOST_DEVICE int64_t planes() const { return images * channels; }
+  VLA_HOST_DEVICE int64_t plane_size() const { return out_height * out_width; }  // below 2^31
+};
+
+// Between pixels `first` and `second` of a side of `size`, for place `at` of `inner`.
+template <class Real>
+struct PixelPair {
+  int first, second;
+  Real share;  // of the second
+
+  VLA_HOST_DEVICE PixelPair(int at, int size, int inner) {
+    const Real place = static_cast<Real>(size) / static_cast<Real>(inner) * (static_cast<Real>(at) + Real{0.5}) - Real{0.5};
+    const Real inside = place < 0 ? 0 : place;
+    first = static_cast<int>(inside);
+    if (first > size - 1) first = size - 1;
+    second = first < size - 1 ? first + 1 : first;
+    share = inside - static_cast<Real>(first);
+  }
+};
+
+// Pixel number `place` of plane `plane` of all images' channels.
+template <class T>
+VLA_HOST_DEVICE void resize_pixel(const ResizePixels& of, int64_t plane, int place) {
+  using Real = RealOf<T>;
+  const int out_width = static_cast<int>(of.out_width);
+  const int y = place / out_width - static_cast<int>(of.top), x = place % out_width - static_cast<int>(of.left);
+  Real pixel = 0;
+  if (x >= 0 && x < of.inner_width && y >= 0 && y < of.inner_height) {
+    const T* image = static_cast<const T*>(of.input) + plane / of.channels * of.strides[0] + plane % of.channels * of.strides[1];
+    const PixelPair<Real> row(y, static_cast<int>(of.height), static_cast<int>(of.inner_height)), column(x, static_cast<int>(of.width), static_cast<int>(of.inner_width));
+    const auto at = [&](int r, int c) { return static_cast<Real>(image[r * of.strides[2] + c * of.strides[3]]); };
+    const Real above = (1 - column.share) * at(row.first, column.first) + column.share * at(row.first, column.second);
+    const Real below = (1 - column.share) * at(row.second, column.first) + column.share * at(row.second, column.second);
+    pixel = (1 - row.share) * above + row.share * below;
+  }
+  static_cast<T*>(of.output)[plane * of.plane_size() + place] = static_cast<T>(static_cast<Real>(of.factor) * pixel + static_cast<Real>(of.shift));
+}
+
+}  // namespace vla
