@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <chrono>
 
-#include <c10/cuda/CUDACachingAllocator.h>
 #include <cuda_runtime_api.h>
 #include <torch/torch.h>
 

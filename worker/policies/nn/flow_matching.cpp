@@ -3,7 +3,7 @@
 #include <torch/torch.h>
 
 #include "worker/cuda/flow_element.hpp"
-#include "worker/policies/nn/cuda_launch.hpp"
+#include "worker/policies/nn/device_kernel.hpp"
 
 namespace vla {
 namespace {
@@ -39,13 +39,12 @@ struct FlowLossSums : torch::autograd::Function<FlowLossSums> {
     context->save_for_backward({velocity, actions, noise, is_pad, weight});
     const FlowLoss of = flow_loss(velocity, actions, noise, is_pad, weight);
     const at::Tensor sums = at::empty({of.rows, kFlowSums}, noise.options());
-    if (velocity.is_cuda()) {
-      launch_on(velocity, [&](cudaStream_t stream) { return flow_sums_cuda(of, sums.mutable_data_ptr<float>(), kernel_element(velocity.scalar_type()), stream); });
-    } else {
-      AT_DISPATCH_FLOATING_TYPES_AND2(at::kHalf, at::kBFloat16, velocity.scalar_type(), "flow_sums", [&] {
-        for (int64_t row = 0; row < of.rows; ++row) flow_sums<scalar_t>(OneThread{}, of, row, sums.mutable_data_ptr<RealOf<scalar_t>>() + row * kFlowSums);
-      });
-    }
+    run_kernel(
+        velocity, [&](cudaStream_t stream) { return flow_sums_cuda(of, out_ptr<float>(sums), element_of(velocity), stream); },
+        [&](auto element) {
+          using T = decltype(element);
+          for_each(of.rows, [&](int64_t row) { flow_sums<T>(OneThread{}, of, row, out_ptr<RealOf<T>>(sums) + row * kFlowSums); });
+        });
     return sums.sum(0);
   }
 
@@ -53,17 +52,12 @@ struct FlowLossSums : torch::autograd::Function<FlowLossSums> {
     const auto saved = context->get_saved_variables();
     const at::Tensor &velocity = saved[0], scales = gradients[0].contiguous(), gradient = at::empty_like(velocity);
     const FlowLoss of = flow_loss(velocity, saved[1], saved[2], saved[3], saved[4]);
-    if (velocity.is_cuda()) {
-      launch_on(velocity, [&](cudaStream_t stream) {
-        return flow_gradient_cuda(of, scales.const_data_ptr<float>(), gradient.mutable_data_ptr(), kernel_element(velocity.scalar_type()), stream);
-      });
-    } else {
-      AT_DISPATCH_FLOATING_TYPES_AND2(at::kHalf, at::kBFloat16, velocity.scalar_type(), "flow_gradient", [&] {
-        for (int64_t element = 0; element < velocity.numel(); ++element) {
-          flow_gradient(of, scales.const_data_ptr<RealOf<scalar_t>>(), element, gradient.mutable_data_ptr<scalar_t>());
-        }
-      });
-    }
+    run_kernel(
+        velocity, [&](cudaStream_t stream) { return flow_gradient_cuda(of, in_ptr<float>(scales), out_ptr(gradient), element_of(velocity), stream); },
+        [&](auto element) {
+          using T = decltype(element);
+          for_each(velocity.numel(), [&](int64_t i) { flow_gradient(of, in_ptr<RealOf<T>>(scales), i, out_ptr<T>(gradient)); });
+        });
     return {gradient, {}, {}, {}, {}};
   }
 };
@@ -76,13 +70,9 @@ at::Tensor flow_input(const at::Tensor& actions, const at::Tensor& noise, const 
   const at::Tensor between = at::empty(noise.sizes(), actions.options());
   of.time = time.const_data_ptr();
   of.between = between.mutable_data_ptr();
-  if (between.is_cuda()) {
-    launch_on(between, [&](cudaStream_t stream) { return flow_between_cuda(of, kernel_element(between.scalar_type()), stream); });
-    return between;
-  }
-  AT_DISPATCH_FLOATING_TYPES_AND2(at::kHalf, at::kBFloat16, between.scalar_type(), "flow_between", [&] {
-    for (int64_t element = 0; element < between.numel(); ++element) flow_between<scalar_t>(of, element);
-  });
+  run_kernel(
+      between, [&](cudaStream_t stream) { return flow_between_cuda(of, element_of(between), stream); },
+      [&](auto element) { for_each(between.numel(), [&](int64_t i) { flow_between<decltype(element)>(of, i); }); });
   return between;
 }
 

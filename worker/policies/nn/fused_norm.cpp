@@ -4,18 +4,21 @@
 #include <optional>
 #include <vector>
 
-#include <ATen/Parallel.h>
 #include <torch/torch.h>
 
 #include "worker/cuda/norm_row.hpp"
-#include "worker/policies/nn/cuda_launch.hpp"
+#include "worker/policies/nn/device_kernel.hpp"
 #include "worker/policies/nn/precision.hpp"
 
 namespace vla {
 namespace {
 
 constexpr int kHostSteps = kWidestNorm / kChunk;
-constexpr int64_t kRowsOfTask = 16;
+
+// Contiguous memory that can be read 16 bytes at a time in rows of a multiple of eight numbers.
+bool has_chunked_rows(const at::Tensor& x) {
+  return x.is_contiguous() && x.size(-1) % kChunk == 0 && reinterpret_cast<uintptr_t>(x.const_data_ptr()) % 16 == 0;
+}
 
 bool fits_norm_kernel(const at::Tensor& x, std::initializer_list<at::Tensor> others) {
   if (!has_chunked_rows(x) || x.size(-1) > kWidestNorm || x.numel() == 0 || (x.is_cuda() && x.scalar_type() == at::kDouble)) return false;
@@ -24,38 +27,27 @@ bool fits_norm_kernel(const at::Tensor& x, std::initializer_list<at::Tensor> oth
   });
 }
 
-const void* data_or_null(const at::Tensor& x) { return x.defined() ? x.const_data_ptr() : nullptr; }
-
 void run_forward(const NormForward& of, const at::Tensor& x) {
-  if (x.is_cuda()) {
-    launch_on(x, [&](cudaStream_t stream) { return norm_forward_cuda(of, kernel_element(x.scalar_type()), stream); });
-    return;
-  }
-  AT_DISPATCH_FLOATING_TYPES_AND2(at::kHalf, at::kBFloat16, x.scalar_type(), "norm_forward", [&] {
-    at::parallel_for(0, of.rows, kRowsOfTask, [&](int64_t begin, int64_t end) {
-      for (int64_t row = begin; row < end; ++row) norm_row_forward<kHostSteps, scalar_t>(OneThread{}, of, row);
-    });
-  });
+  run_kernel(
+      x, [&](cudaStream_t stream) { return norm_forward_cuda(of, element_of(x), stream); },
+      [&](auto element) { for_each(of.rows, [&](int64_t row) { norm_row_forward<kHostSteps, decltype(element)>(OneThread{}, of, row); }); });
 }
 
 // -> the weight's gradient, if it is wanted
 at::Tensor run_backward(const NormBackward& of, const at::Tensor& weight, bool wants_weight) {
-  const at::Tensor grad_weight = wants_weight ? at::empty_like(weight) : at::Tensor();
-  if (weight.is_cuda()) {
-    const at::Tensor partial = wants_weight ? at::empty({norm_partial_sums(of.rows), of.width}, weight.options().dtype(at::kFloat)) : at::Tensor();
-    launch_on(weight, [&](cudaStream_t stream) {
-      return norm_backward_cuda(of, wants_weight ? partial.mutable_data_ptr<float>() : nullptr, wants_weight ? grad_weight.mutable_data_ptr() : nullptr,
-                                kernel_element(weight.scalar_type()), stream);
-    });
-    return grad_weight;
-  }
-  AT_DISPATCH_FLOATING_TYPES_AND2(at::kHalf, at::kBFloat16, weight.scalar_type(), "norm_backward", [&] {
-    std::vector<RealOf<scalar_t>> sums(static_cast<size_t>(of.width));
-    for (int64_t row = 0; row < of.rows; ++row) {
-      norm_row_backward<kHostSteps, scalar_t>(OneThread{}, of, row, [&](int, int chunk, int i, auto value) { sums[static_cast<size_t>(chunk * kChunk + i)] += value; });
-    }
-    if (wants_weight) std::ranges::transform(sums, grad_weight.mutable_data_ptr<scalar_t>(), [](auto sum) { return static_cast<scalar_t>(sum); });
-  });
+  at::Tensor grad_weight, partial;
+  if (wants_weight) grad_weight = at::empty_like(weight);
+  if (wants_weight && weight.is_cuda()) partial = at::empty({norm_partial_sums(of.rows), of.width}, weight.options().dtype(at::kFloat));
+  run_kernel(
+      weight, [&](cudaStream_t stream) { return norm_backward_cuda(of, out_ptr<float>(partial), out_ptr(grad_weight), element_of(weight), stream); },
+      [&](auto element) {
+        using T = decltype(element);
+        std::vector<RealOf<T>> sums(static_cast<size_t>(of.width));
+        for (int64_t row = 0; row < of.rows; ++row) {
+          norm_row_backward<kHostSteps, T>(OneThread{}, of, row, [&](int, int chunk, int i, auto value) { sums[static_cast<size_t>(chunk * kChunk + i)] += value; });
+        }
+        if (wants_weight) std::ranges::transform(sums, out_ptr<T>(grad_weight), [](auto sum) { return static_cast<T>(sum); });
+      });
   return grad_weight;
 }
 
@@ -65,7 +57,7 @@ struct AddRmsNorm : torch::autograd::Function<AddRmsNorm> {
                                                 const at::Tensor& weight, double eps) {
     const at::Tensor added = other.value_or(at::Tensor());
     const at::Tensor sum = added.defined() ? at::empty_like(x) : x, normalized = at::empty_like(x);
-    run_forward({.x = x.const_data_ptr(), .added = data_or_null(added), .weight = weight.const_data_ptr(),
+    run_forward({.x = x.const_data_ptr(), .added = in_ptr(added), .weight = weight.const_data_ptr(),
                  .sum = added.defined() ? sum.mutable_data_ptr() : nullptr, .normalized = normalized.mutable_data_ptr(),
                  .rows = x.numel() / x.size(-1), .width = x.size(-1), .eps = eps},
                 x);
@@ -83,7 +75,7 @@ struct AddRmsNorm : torch::autograd::Function<AddRmsNorm> {
     if (!gradients[0].defined()) return {grad_sum, gradients.size() > 1 ? grad_sum : at::Tensor(), {}, {}};
     const at::Tensor grad_normalized = gradients[0].contiguous(), grad = at::empty_like(sum);
     const at::Tensor grad_weight = run_backward({.sum = sum.const_data_ptr(), .weight = weight.const_data_ptr(), .grad_normalized = grad_normalized.const_data_ptr(),
-                                                 .grad_sum = data_or_null(grad_sum), .grad = grad.mutable_data_ptr(), .rows = sum.numel() / sum.size(-1),
+                                                 .grad_sum = in_ptr(grad_sum), .grad = grad.mutable_data_ptr(), .rows = sum.numel() / sum.size(-1),
                                                  .width = sum.size(-1), .eps = context->saved_data["eps"].toDouble()},
                                                 weight, weight.requires_grad());
     return {grad, gradients.size() > 1 ? grad : at::Tensor(), grad_weight, {}};
@@ -94,7 +86,7 @@ struct AddRmsNorm : torch::autograd::Function<AddRmsNorm> {
 
 AddNorm add_rms_norm(const at::Tensor& x, const at::Tensor& added, const at::Tensor& weight, double eps) {
   if (fits_norm_kernel(x, {added, weight})) {
-    const auto results = AddRmsNorm::apply(x, added.defined() ? std::optional(added) : std::nullopt, weight, eps);
+    const auto results = AddRmsNorm::apply(x, if_defined(added), weight, eps);
     return {added.defined() ? results[1] : x, results[0]};
   }
   const at::Tensor sum = added.defined() ? x + added : x, wide = at_least_float(sum);
@@ -104,7 +96,7 @@ AddNorm add_rms_norm(const at::Tensor& x, const at::Tensor& added, const at::Ten
 at::Tensor offset_layer_norm(const at::Tensor& x, const at::Tensor& offset, const at::Tensor& weight, const at::Tensor& bias, double eps) {
   if (!fits_norm_kernel(x, {offset, weight, bias})) return std::get<0>(at::native_layer_norm(offset.defined() ? x + offset : x, {x.size(-1)}, weight, bias, eps));
   const at::Tensor normalized = at::empty_like(x);
-  run_forward({.x = x.const_data_ptr(), .offset = data_or_null(offset), .weight = weight.const_data_ptr(), .bias = bias.const_data_ptr(),
+  run_forward({.x = x.const_data_ptr(), .offset = in_ptr(offset), .weight = weight.const_data_ptr(), .bias = bias.const_data_ptr(),
                .normalized = normalized.mutable_data_ptr(), .rows = x.numel() / x.size(-1), .width = x.size(-1), .eps = eps, .centered = true},
               x);
   return normalized;

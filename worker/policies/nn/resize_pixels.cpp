@@ -3,11 +3,10 @@
 #include <algorithm>
 #include <limits>
 
-#include <ATen/Parallel.h>
 #include <torch/torch.h>
 
 #include "worker/cuda/resize_pixel.hpp"
-#include "worker/policies/nn/cuda_launch.hpp"
+#include "worker/policies/nn/device_kernel.hpp"
 
 namespace vla {
 namespace {
@@ -26,17 +25,13 @@ void resize_camera(const at::Tensor& images, const at::Tensor& output) {
   of.inner_width = static_cast<int64_t>(static_cast<double>(of.width) / ratio);
   of.top = of.out_height - of.inner_height, of.left = of.out_width - of.inner_width;
   of.factor = 2, of.shift = -1;
-  if (images.is_cuda()) {
-    launch_on(images, [&](cudaStream_t stream) { return resize_pixels_cuda(of, kernel_element(images.scalar_type()), stream); });
-    return;
-  }
-  AT_DISPATCH_FLOATING_TYPES_AND2(at::kHalf, at::kBFloat16, images.scalar_type(), "resize_pixels", [&] {
-    at::parallel_for(0, of.planes(), 1, [&](int64_t begin, int64_t end) {
-      for (int64_t plane = begin; plane < end; ++plane) {
-        for (int place = 0; place < static_cast<int>(of.plane_size()); ++place) resize_pixel<scalar_t>(of, plane, place);
-      }
-    });
-  });
+  run_kernel(
+      images, [&](cudaStream_t stream) { return resize_pixels_cuda(of, element_of(images), stream); },
+      [&](auto element) {
+        for_each(of.planes(), [&](int64_t plane) {
+          for (int place = 0; place < static_cast<int>(of.plane_size()); ++place) resize_pixel<decltype(element)>(of, plane, place);
+        });
+      });
 }
 
 }  // namespace

@@ -5,7 +5,7 @@
 #include <torch/torch.h>
 
 #include "worker/cuda/head_math.hpp"
-#include "worker/policies/nn/cuda_launch.hpp"
+#include "worker/policies/nn/device_kernel.hpp"
 #include "worker/policies/nn/fast_mode.hpp"
 #include "worker/policies/nn/precision.hpp"
 
@@ -25,15 +25,11 @@ RotateHeads describe_rotation(const at::Tensor& input, const at::Tensor& output,
 }
 
 void run_rotation(const RotateHeads& first, const RotateHeads& second, const at::Tensor& like) {
-  if (like.is_cuda()) {
-    launch_on(like, [&](cudaStream_t stream) { return rotate_heads_cuda(first, second, kernel_element(like.scalar_type()), stream); });
-    return;
-  }
-  AT_DISPATCH_FLOATING_TYPES_AND2(at::kHalf, at::kBFloat16, like.scalar_type(), "rotate_heads", [&] {
-    for (const RotateHeads& of : {first, second}) {
-      for (int64_t pair = 0; pair < of.pairs(); ++pair) rotate_pair<scalar_t>(of, pair);
-    }
-  });
+  run_kernel(
+      like, [&](cudaStream_t stream) { return rotate_heads_cuda(first, second, element_of(like), stream); },
+      [&](auto element) {
+        for (const RotateHeads& of : {first, second}) for_each(of.pairs(), [&](int64_t pair) { rotate_pair<decltype(element)>(of, pair); });
+      });
 }
 
 // Queries with a group and, if they are defined, keys without one.
@@ -89,7 +85,7 @@ Rotated rotate_heads(const at::Tensor& query, const at::Tensor& key, const Rotar
   if (!fast_mode() || !one_dtype || (query.is_cuda() && query.scalar_type() == at::kDouble)) {
     return {rotate(query, table).unflatten(2, {kv_heads, group}), key.defined() ? rotate(key, table) : key};
   }
-  const auto rotated = RotateHeadsFunction::apply(query, key.defined() ? std::optional(key) : std::nullopt, table.cos, table.sin, group);
+  const auto rotated = RotateHeadsFunction::apply(query, if_defined(key), table.cos, table.sin, group);
   return {rotated[0].view({query.size(0), query.size(1), group, kv_heads, query.size(3)}).transpose(2, 3), key.defined() ? rotated[1] : key};
 }
 

@@ -1,10 +1,9 @@
 #include "worker/policies/nn/silu_mul.hpp"
 
-#include <ATen/Parallel.h>
 #include <torch/torch.h>
 
 #include "worker/cuda/head_math.hpp"
-#include "worker/policies/nn/cuda_launch.hpp"
+#include "worker/policies/nn/device_kernel.hpp"
 
 namespace vla {
 namespace {
@@ -19,15 +18,9 @@ bool fits_silu_kernel(const at::Tensor& gate, const at::Tensor& up) {
 }
 
 void run_silu(const SiluMul& of, const at::Tensor& gate) {
-  if (gate.is_cuda()) {
-    launch_on(gate, [&](cudaStream_t stream) { return silu_mul_cuda(of, kernel_element(gate.scalar_type()), stream); });
-    return;
-  }
-  AT_DISPATCH_FLOATING_TYPES_AND2(at::kHalf, at::kBFloat16, gate.scalar_type(), "silu_mul", [&] {
-    at::parallel_for(0, of.chunks(), 256, [&](int64_t begin, int64_t end) {
-      for (int64_t chunk = begin; chunk < end; ++chunk) silu_mul_chunk<scalar_t>(of, chunk);
-    });
-  });
+  run_kernel(
+      gate, [&](cudaStream_t stream) { return silu_mul_cuda(of, element_of(gate), stream); },
+      [&](auto element) { for_each(of.chunks(), [&](int64_t chunk) { silu_mul_chunk<decltype(element)>(of, chunk); }); });
 }
 
 SiluMul matrices(const at::Tensor& gate, const at::Tensor& up) {
