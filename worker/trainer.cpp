@@ -4,6 +4,7 @@
 #include <thread>
 
 #include <fmt/ranges.h>
+#include <nlohmann/json.hpp>
 #include <torch/torch.h>
 
 #include "common/error.hpp"
@@ -71,11 +72,12 @@ data::DatasetStats stats_for(const TrainingJob& job, const TrainingData& data) {
   return job.config.dataset.use_imagenet_stats ? with_imagenet_stats(stats, data.features) : stats;
 }
 
-cxxrun::DdpOptions ddp_options(const TrainingOptions& options, StepTimer& timer) {
+cxxrun::DdpOptions ddp_options(const TrainingOptions& options, StepTimer& timer, bool skip_alone) {
   // Losses are already divided by the global count.
   return {.reduction = cxxrun::DdpOptions::Reduction::kSum,
           .find_unused_parameters = options.find_unused_parameters,
           .gradient_as_bucket_view = true,
+          .skip_alone = skip_alone,
           .on_last_bucket = [&timer] { timer.mark(StepMark::kBackwardDone); }};
 }
 
@@ -121,7 +123,7 @@ Trainer::Trainer(const TrainingJob& job, const cxxrun::World& world, ShutdownWat
       normalizer_(job.policy.normalization(), data_.features, stats_, world.device(), precision_.batch()),
       window_(world.device()),
       policy_(make_policy(job, data_.features, precision_, world, masters_)),
-      ddp_(policy_, world.group(), ddp_options(options_, window_.timer())),
+      ddp_(policy_, world.group(), ddp_options(options_, window_.timer(), fast_mode())),
       lr_(resolve_lr(job.config.optimizer.lr, options_.lr_scaling, world.size(), options_.batch_size_mode)),
       optimizer_(policy_->parameter_groups(), job.config.optimizer, std::exchange(masters_, {})),
       agreement_(world, shutdown),
@@ -140,7 +142,9 @@ Trainer::Trainer(const TrainingJob& job, const cxxrun::World& world, ShutdownWat
   }
   if (precision_.needs_scaler) scaler_.emplace(job.config.grad_scaler, world.device());
   if (job.config.ema.enable) ema_.emplace(*policy_, job.config.ema);
-  optimizer_.set_after_update({.zero_grad = true, .average = ema_ ? &*ema_ : nullptr});
+  // Graphs of several micro-batches add to what lies there: one graph runs for all but the last.
+  const bool accumulates = batch_.accumulation > 1 || !fast_mode();
+  optimizer_.set_after_update({.zero_grad = accumulates, .release_grad = !accumulates, .average = ema_ ? &*ema_ : nullptr});
   schedule_.emplace(job.config.scheduler, job.config.optimizer.lr, schedule_steps_);
   if (schedule_->needs_validation() && !data_.validation) {
     throw cxxrun::UsageError("scheduler.type={} follows the validation loss, but nothing is held out: set dataset.val_episodes or dataset.eval_split",
@@ -148,7 +152,12 @@ Trainer::Trainer(const TrainingJob& job, const cxxrun::World& world, ShutdownWat
   }
   policy_->set_tasks(data_.training->tasks());
   if (job.resume) resume(*job.resume);
-  loader_ = make_loader(data_.training, sampler_, step_, total_steps_, batch_.accumulation);
+  data::SampleRequest request = job.policy.sample_request(data_.features);
+  if (const auto level = frozen_level(options_.frozen_cache, job.config.augment.enable)) {
+    make_frozen_cache(*level, request);
+    request = without_images(request, policy_->features());
+  }
+  loader_ = make_loader(data_.training, request, sampler_, step_, total_steps_, batch_.accumulation);
   if (world_.device().is_cuda()) peak_flops_ = peak_flops(cxxrun::device_name(world_.device()), options_.precision);
   training_context().set_sizes(world.rank(), {.batch_size = options_.batch_size,
                                               .per_gpu = batch_.per_gpu,
@@ -224,6 +233,7 @@ void Trainer::run_micro_batch(const Batch& batch, const torch::Tensor& counts, b
   (scaler_ ? scaler_->scale(loss.loss) : loss.loss).backward();
   window_.add_loss(loss);
   if (!is_last) return;
+  if (!ddp_.is_reducing()) window_.timer().mark(StepMark::kBackwardDone);
   window_.timer().mark(StepMark::kReduced);
   training_context().enter("update");
   update();
@@ -263,14 +273,34 @@ std::vector<Batch> Trainer::next_micro_batches() {
     for (const data::SampleRef& row : slot.batch.rows) {
       if (!row.is_padding) samples.push_back(row.sample);
     }
-    batches.push_back(make_batch(slot, loader_->layout(), world_.device(), precision_.batch()));
-    augmenter_.apply(batches.back(), step_);
-    normalizer_.normalize(batches.back());
-    convert_features(batches.back(), precision_.parameters);
+    batches.push_back(prepared(slot, loader_->layout()));
+    if (frozen_) frozen_->add_to(batches.back(), slot);
   }
   training_context().set_samples(std::move(samples));
   if (resident_) resident_->push_back(batches);
   return batches;
+}
+
+Batch Trainer::prepared(const data::Slot& slot, const data::SampleLayout& layout) const {
+  Batch batch = make_batch(slot, layout, world_.device(), precision_.batch());
+  augmenter_.apply(batch, step_);
+  normalizer_.normalize(batch);
+  convert_features(batch, precision_.parameters);
+  return batch;
+}
+
+void Trainer::make_frozen_cache(FrozenLevel level, const data::SampleRequest& request) {
+  const auto identity = [&] {
+    const auto options = nlohmann::json::parse(options_as_json(job_.table));
+    return frozen_fingerprint(*policy_) + data_fingerprint_ + options.at("policy").dump() + options.at("dataset").dump();
+  };
+  const auto features = [&](const data::Slot& slot, const data::SampleLayout& layout) {
+    const AutocastGuard autocast(precision_, world_.device());
+    return policy_->frozen_features(level, prepared(slot, layout));
+  };
+  policy_->train();
+  frozen_.emplace(FrozenCacheOptions{.level = level, .gb = options_.frozen_cache_gb, .folder = job_.config.data.cache_dir, .identity = identity},
+                  data_.training, request, loader_options(1), features, world_);
 }
 
 void Trainer::act_on_non_finite(const NonFiniteStep& bad) {
@@ -296,21 +326,24 @@ void Trainer::act_on_non_finite(const NonFiniteStep& bad) {
   if (world_.is_main()) cxxrun::log_warning("{}; the step was skipped", what);
 }
 
-std::unique_ptr<data::Loader> Trainer::make_loader(std::shared_ptr<const data::Dataset> dataset, const data::Sampler& sampler, int64_t first_step,
-                                                   int64_t last_step, int64_t accumulation) const {
+data::LoaderOptions Trainer::loader_options(int64_t accumulation) const {
+  const data::DataOptions& data = job_.config.data;
+  const bool page_locked = world_.device().is_cuda();
+  return {.rows = batch_.per_gpu,
+          .num_threads = static_cast<int>(workers_.per_rank),
+          .num_slots = static_cast<int>(std::max<int64_t>(data.prefetch, 2 * accumulation)),
+          .allocate = [page_locked](size_t bytes) { return allocate_slot(bytes, page_locked); },
+          .skip_broken_rows = data.on_error == "skip"};
+}
+
+std::unique_ptr<data::Loader> Trainer::make_loader(std::shared_ptr<const data::Dataset> dataset, const data::SampleRequest& request,
+                                                   const data::Sampler& sampler, int64_t first_step, int64_t last_step, int64_t accumulation) const {
   const auto plan = [this, sampler, first_step, last_step, accumulation](int64_t k) -> std::optional<data::MicroBatch> {
     const int64_t step = first_step + k / accumulation;
     if (step >= last_step) return std::nullopt;
     return sampler.micro_batch(step, k % accumulation, accumulation, world_.rank(), world_.size());
   };
-  const bool page_locked = world_.device().is_cuda();
-  const data::DataOptions& data = job_.config.data;
-  data::LoaderOptions options{.rows = batch_.per_gpu,
-                              .num_threads = static_cast<int>(workers_.per_rank),
-                              .num_slots = static_cast<int>(std::max<int64_t>(data.prefetch, 2 * accumulation)),
-                              .allocate = [page_locked](size_t bytes) { return allocate_slot(bytes, page_locked); },
-                              .skip_broken_rows = data.on_error == "skip"};
-  return std::make_unique<data::Loader>(std::move(dataset), job_.policy.sample_request(data_.features), plan, std::move(options));
+  return std::make_unique<data::Loader>(std::move(dataset), request, plan, loader_options(accumulation));
 }
 
 }  // namespace vla

@@ -15,6 +15,7 @@
 #include "worker/distributed/ddp.hpp"
 #include "worker/distributed/process_group.hpp"
 #include "worker/evaluation.hpp"
+#include "worker/frozen_cache.hpp"
 #include "worker/loggers/logger.hpp"
 #include "worker/metric_window.hpp"
 #include "worker/optim/ema.hpp"
@@ -85,8 +86,12 @@ class Trainer {
   int finish();
   TrainingState state() const;
   void resume(const std::filesystem::path& checkpoint);
-  std::unique_ptr<data::Loader> make_loader(std::shared_ptr<const data::Dataset> dataset, const data::Sampler& sampler, int64_t first_step,
-                                            int64_t last_step, int64_t accumulation) const;
+  // A slot's rows as the policy sees them.
+  Batch prepared(const data::Slot& slot, const data::SampleLayout& layout) const;
+  void make_frozen_cache(FrozenLevel level, const data::SampleRequest& request);
+  data::LoaderOptions loader_options(int64_t accumulation) const;
+  std::unique_ptr<data::Loader> make_loader(std::shared_ptr<const data::Dataset> dataset, const data::SampleRequest& request,
+                                            const data::Sampler& sampler, int64_t first_step, int64_t last_step, int64_t accumulation) const;
 
   const TrainingJob& job_;
   const TrainingOptions& options_;
@@ -115,6 +120,7 @@ class Trainer {
   std::optional<Ema> ema_;
   std::optional<LrSchedule> schedule_;
   StepAgreement agreement_;
+  std::optional<FrozenCache> frozen_;
   std::unique_ptr<data::Loader> loader_;
   torch::Tensor device_step_;  // int64 scalar: step_ for kernels; undefined on the CPU
   std::optional<StepGraph> graph_;

@@ -80,7 +80,7 @@ void Trainer::validate() {
   if (!data_.validation) return;
   const auto start = std::chrono::steady_clock::now();
   const data::Sampler in_order({.dataset_size = data_.validation->size(), .global_batch = batch_.global, .shuffle = false});
-  const auto loader = make_loader(data_.validation, in_order, 0, in_order.steps_per_epoch(), 1);
+  const auto loader = make_loader(data_.validation, job_.policy.sample_request(data_.features), in_order, 0, in_order.steps_per_epoch(), 1);
   const auto mean = mean_action(stats_, world_.device(), precision_.batch());
   std::optional<Ema::Scope> averaged;
   if (ema_) averaged.emplace(*ema_);

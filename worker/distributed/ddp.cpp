@@ -55,6 +55,7 @@ DdpReducer::DdpReducer(const torch::nn::Module& module, c10::intrusive_ptr<c10d:
   }
   if (parameters.empty()) throw Error("DistributedDataParallel needs a module with at least one parameter that requires a gradient");
 
+  if (options.skip_alone && group->getSize() == 1) return;
   c10d::verify_params_across_processes(group, parameters, std::nullopt);
   broadcast_state(module, group);
 
@@ -79,14 +80,16 @@ DdpReducer::~DdpReducer() = default;
 
 void DdpReducer::set_sync(bool sync) { state_->sync = sync; }
 
+bool DdpReducer::is_reducing() const { return state_->reducer != nullptr; }
+
 void DdpReducer::before_forward() {
-  if (!state_->sync) return;
+  if (!state_->sync || !state_->reducer) return;
   if (state_->reducer->should_rebuild_buckets()) state_->reducer->rebuild_buckets();
   state_->reducer->prepare_for_forward();
 }
 
 void DdpReducer::after_forward(const std::vector<torch::Tensor>& outputs) {
-  if (state_->sync) state_->reducer->prepare_for_backward(outputs);
+  if (state_->sync && state_->reducer) state_->reducer->prepare_for_backward(outputs);
 }
 
 }  // namespace cxxrun

@@ -33,6 +33,8 @@ struct DdpOptions {
   // Gradients live in the buckets: saves their memory and a copy. LibTorch's Optimizer::zero_grad() cannot clear such gradients (it
   // detaches them in place); clear each with grad.zero_().
   bool gradient_as_bucket_view = false;
+  // One rank alone has nothing to reduce: leave its gradients to autograd, without buckets or a check that all were computed.
+  bool skip_alone = false;
   // With kSum: called when a backward has computed its last gradients and is about to send them. What backward() still takes after
   // that is communication that nothing hides. By a thread of autograd.
   std::function<void()> on_last_bucket = nullptr;
@@ -47,6 +49,7 @@ class DdpReducer {
   void before_forward();
   void after_forward(const std::vector<torch::Tensor>& outputs);
   void set_sync(bool sync);
+  bool is_reducing() const;  // false only with skip_alone
 
  private:
   struct State;
@@ -91,6 +94,7 @@ class DistributedDataParallel {
 
   // While false, backward() only accumulates into the local gradients; the next synchronised step sends the sum.
   void set_sync(bool sync) { reducer_.set_sync(sync); }
+  bool is_reducing() const { return reducer_.is_reducing(); }
 
   // Parameters, state and mode. To train, go through forward().
   const Module& module() const { return *module_; }

@@ -164,6 +164,7 @@ void Optimizer::step_in_one_pass(const torch::Tensor& found_inf) {
                  .average_weight = averages ? after_.average->weight_on_device().const_data_ptr<float>() : nullptr});
   clipped_ = false;
   if (after_.average != nullptr && !averages) after_.average->update();
+  if (after_.release_grad) release_grad();
 }
 
 void Optimizer::step(const torch::Tensor& found_inf) {
@@ -174,6 +175,7 @@ void Optimizer::step(const torch::Tensor& found_inf) {
   for (const Bucket& bucket : buckets_) step(bucket, skip);
   if (after_.zero_grad) zero_grad();
   if (after_.average != nullptr) after_.average->update();
+  if (after_.release_grad) release_grad();
 }
 
 void Optimizer::step(const Bucket& bucket, const torch::Tensor& skip) {
@@ -224,6 +226,12 @@ void Optimizer::zero_grad() {
   const torch::NoGradGuard no_grad;
   const std::vector<torch::Tensor> grads = gradients();
   if (!grads.empty()) at::_foreach_zero_(grads);
+}
+
+void Optimizer::release_grad() {
+  for (const Bucket& bucket : buckets_) {
+    for (const Slot& slot : bucket.slots) slot.parameter.mutable_grad() = {};
+  }
 }
 
 TensorMap Optimizer::state() const {

@@ -27,6 +27,8 @@ class Optimizer {
   // What step() does besides; in the same pass where there is one.
   struct AfterUpdate {
     bool zero_grad = false;
+    // Instead: forgets the gradients' memory, so that the next backward pass gives its own instead of adding to zeros.
+    bool release_grad = false;
     Ema* average = nullptr;  // Ema::update(), whose decay the caller sets; must outlive this
   };
   void set_after_update(const AfterUpdate& after) { after_ = after; }
@@ -69,6 +71,7 @@ class Optimizer {
   };
 
   void set_rows();
+  void release_grad();
   void step_in_one_pass(const torch::Tensor& found_inf);
   torch::Tensor to_skip(const torch::Tensor& found_inf) const;
   void step(const Bucket& bucket, const torch::Tensor& skip);

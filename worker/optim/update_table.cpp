@@ -42,6 +42,16 @@ float squares(const UpdateRow& row, int64_t first, int64_t end) {
   return static_cast<float>(sum);
 }
 
+// Element for element; strides of dimensions of size 1 mean nothing.
+bool lie_alike(const torch::Tensor& a, const torch::Tensor& b) {
+  if (a.sizes() != b.sizes()) return false;
+  if (a.is_contiguous() && b.is_contiguous()) return true;
+  for (int64_t i = 0; i < a.dim(); ++i) {
+    if (a.size(i) != 1 && a.stride(i) != b.stride(i)) return false;
+  }
+  return a.is_non_overlapping_and_dense();
+}
+
 int64_t end_of(const UpdateRow& row, const UpdateChunk& chunk) { return std::min(row.numel, chunk.first + kUpdateChunk); }
 
 }  // namespace
@@ -56,9 +66,7 @@ UpdateRow update_row(const UpdateTensors& t) {
   const torch::Tensor& master = t.master.defined() || is_bfloat16 ? t.master : t.parameter;
   const auto check = [&](const torch::Tensor& tensor, at::ScalarType type, const char* what) {
     if (!tensor.defined()) return;
-    const bool lies_alike = tensor.strides() == t.parameter.strides() || (tensor.is_contiguous() && t.parameter.is_contiguous());
-    TORCH_CHECK(tensor.sizes() == t.parameter.sizes() && lies_alike && tensor.is_non_overlapping_and_dense() && tensor.scalar_type() == type &&
-                    tensor.device() == t.parameter.device(),
+    TORCH_CHECK(lie_alike(tensor, t.parameter) && tensor.scalar_type() == type && tensor.device() == t.parameter.device(),
                 "the ", what, " is unlike its parameter ", t.parameter.sizes());
   };
   check(t.parameter, t.parameter.scalar_type(), "parameter");
@@ -89,8 +97,7 @@ UpdateRow update_row(const UpdateTensors& t) {
 void UpdateTable::set_rows(std::vector<UpdateRow> rows, torch::Device device) {
   const auto is_same = [](const UpdateRow& a, const UpdateRow& b) { return address_of(a) == address_of(b); };
   if (host_.defined() && device == device_ && std::ranges::equal(rows, rows_, is_same)) return;
-  TORCH_CHECK(!device.is_cuda() || c10::cuda::currentStreamCaptureStatusMayInitCtx() == c10::cuda::CaptureStatus::None,
-              "gradients were moved while the step is captured");
+  const bool captured = device.is_cuda() && c10::cuda::currentStreamCaptureStatusMayInitCtx() != c10::cuda::CaptureStatus::None;
   device_ = device;
   rows_ = std::move(rows);
   chunks_.clear();
@@ -98,7 +105,17 @@ void UpdateTable::set_rows(std::vector<UpdateRow> rows, torch::Device device) {
     for (int64_t first = 0; first < rows_[row].numel; first += kUpdateChunk) chunks_.push_back({static_cast<int64_t>(row), first});
   }
   const size_t row_bytes = rows_.size() * sizeof(UpdateRow), chunk_bytes = chunks_.size() * sizeof(UpdateChunk);
-  host_ = torch::empty({static_cast<int64_t>(row_bytes + chunk_bytes)}, torch::dtype(torch::kByte).pinned_memory(device.is_cuda()));
+  const auto size = static_cast<int64_t>(row_bytes + chunk_bytes);
+  if (captured) {
+    // Every run of the graph copies the table again, from memory that was made before and is nobody else's.
+    TORCH_CHECK(spare_.defined() && spare_.numel() == size, "no memory for the addresses of a captured step's gradients");
+    host_ = std::exchange(spare_, {});
+    of_graphs_.push_back(host_);
+  } else {
+    const auto allocate = [&] { return torch::empty({size}, torch::dtype(torch::kByte).pinned_memory(device.is_cuda())); };
+    host_ = allocate();
+    if (device.is_cuda() && (!spare_.defined() || spare_.numel() != size)) spare_ = allocate();
+  }
   auto* bytes = static_cast<std::byte*>(host_.mutable_data_ptr());
   if (row_bytes > 0) std::memcpy(bytes, rows_.data(), row_bytes);
   if (chunk_bytes > 0) std::memcpy(bytes + row_bytes, chunks_.data(), chunk_bytes);

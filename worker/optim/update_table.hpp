@@ -1,5 +1,5 @@
 // The parameters that are updated, averaged or both in one pass, as a table on their device, with the CPU's passes and the GPU's behind one
-// interface. Owns the table, not what it points to. Nothing waits for a GPU, and all but set_rows() may be captured in a CUDA graph.
+// interface. Owns the table, not what it points to. Nothing waits for a GPU, and all may be captured in a CUDA graph.
 // Float32 and bfloat16 parameters. One thread.
 #pragma once
 
@@ -23,7 +23,7 @@ UpdateRow update_row(const UpdateTensors& tensors);  // Error where they do not 
 
 class UpdateTable {
  public:
-  // Does nothing where the rows are those it has. Not within a graph's capture: Error.
+  // Does nothing where the rows are those it has. Within a graph's capture at most once after a call outside of it with as many rows.
   void set_rows(std::vector<UpdateRow> rows, torch::Device device);
 
   // Of all gradients together, into float32 scalars: the norm, and what clipping to `limit` multiplies them with (limit 0: 1).
@@ -38,6 +38,8 @@ class UpdateTable {
   std::vector<UpdateRow> rows_;
   std::vector<UpdateChunk> chunks_;
   torch::Tensor host_, on_device_;  // bytes: rows, then chunks
+  torch::Tensor spare_;  // of host_'s size, for a capture
+  std::vector<torch::Tensor> of_graphs_;  // what captured copies read
   torch::Tensor partial_;  // float32 [chunks]: sums of squares
 };
 
