@@ -113,6 +113,8 @@ constexpr ConfigAlias kAliases[] = {
     {"training.save_checkpoint_interval", "training.save_epochs"},
     {"checkpoints_total_limit", "training.keep_checkpoints"},
     {"log_freq", "training.log_freq"},
+    {"timing", "logging.timing", nullptr, nullptr, true},
+    {"profile", "logging.profile_steps"},
     {"training.log_interval", "training.log_freq"},
     {"val_freq", "training.val_freq"},
     {"eval_steps", "training.val_freq"},

@@ -47,6 +47,14 @@ void LoggingOptions::describe(cxxrun::OptionTable& table) {
   table.add("jsonl_name", jsonl_name, "name of the sink jsonl's file in the output folder");
   table.add("sample_ids", sample_ids, "put the ids of the samples of every logged step into the sink jsonl");
   table.add("gpu_stats", gpu_stats, "ask the driver for the GPU's utilisation, memory and power at every logged step");
+  table.add("timing", timing, "after the first step, a table of what the start took").transient();
+  table
+      .add("profile_steps", profile_steps,
+           "record so many steps in a Chrome trace, output_dir/profile/rankN.json of every rank, once graphs are captured")
+      .at_least(0)
+      .at_most(1000)
+      .in("steps")
+      .transient();
   table.section("wandb", wandb);
 }
 

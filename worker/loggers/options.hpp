@@ -1,6 +1,7 @@
 // Options of what training tells and where: the "logging" section. No Torch.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -31,6 +32,8 @@ struct LoggingOptions {
   std::string jsonl_name = "metrics.jsonl";
   bool sample_ids = false;
   bool gpu_stats = true;
+  bool timing = false;
+  int64_t profile_steps = 0;
   WandbOptions wandb;
 
   void describe(cxxrun::OptionTable& table);
