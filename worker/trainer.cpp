@@ -18,7 +18,11 @@
 #include "worker/data/renamed_dataset.hpp"
 #include "worker/dataset_parts.hpp"
 #include "worker/flops.hpp"
+#include "worker/phase_range.hpp"
 #include "worker/policies/nn/fast_mode.hpp"
+#include "worker/policies/nn/skip_init.hpp"
+#include "worker/start_timing.hpp"
+#include "worker/step_profiler.hpp"
 #include "worker/training_context.hpp"
 
 namespace vla {
@@ -26,6 +30,8 @@ namespace {
 
 constexpr int64_t kMostSkippedInARow = 100;
 constexpr size_t kResidentSteps = 2;
+// A trace is of steps as they are for the rest of the training: graphs are captured by then.
+constexpr int64_t kUntracedSteps = 20;
 
 // The same initial weights on every rank and device: made on the CPU from the seed. `masters` gets the float32 values of what is
 // rounded to 16 bits and trained.
@@ -35,8 +41,15 @@ std::shared_ptr<Policy> make_policy(const TrainingJob& job, const PolicyFeatures
   set_fast_mode(config.speed.is_fast(world.device().is_cuda()));
   torch::manual_seed(static_cast<uint64_t>(config.training.seed));
   const auto& entry = cxxrun::find_in_registry(policy_registry(), config.policy.type, "policy.type");
+  std::optional<SkipRandomInit> weights_follow;
+  if (!config.policy.path.empty() || job.resume) weights_follow.emplace();
   auto policy = entry.make(job.policy, features);
-  if (!config.policy.path.empty() && !job.resume) load_weights(config.policy.path, *policy);
+  weights_follow.reset();
+  start_timing().mark("policy built");
+  if (!config.policy.path.empty() && !job.resume) {
+    load_weights(config.policy.path, *policy);
+    start_timing().mark("weights loaded");
+  }
   if (config.training.activation_checkpointing) policy->set_activation_checkpointing(true);
   if (at::isReducedFloatingType(precision.parameters) && !job.resume) {
     for (const auto& entry : policy->named_parameters()) {
@@ -45,6 +58,7 @@ std::shared_ptr<Policy> make_policy(const TrainingJob& job, const PolicyFeatures
     }
   }
   policy->to(world.device(), precision.parameters);
+  start_timing().mark("on the device");
   policy->set_all_reduce_sum([&world](at::Tensor tensor) { world.all_reduce_sum(std::move(tensor)); });
   return policy;
 }
@@ -62,6 +76,7 @@ TrainingData open_data(const TrainingJob& job, int64_t local_ranks) {
   data::require_features(*data.training, keys);
   data.training = data::cached_dataset(std::move(data.training), request, config.data, roots, memory);
   if (data.validation) data.validation = data::cached_dataset(std::move(data.validation), request, config.data, roots, memory);
+  start_timing().mark("dataset opened");
   return data;
 }
 
@@ -168,9 +183,12 @@ Trainer::Trainer(const TrainingJob& job, const cxxrun::World& world, ShutdownWat
                                               .precision = options_.precision,
                                               .device = world.device().str()});
   if (world_.is_main() && !job.config.dry_run) open_output();
+  start_timing().mark("trainer made");
 }
 
 int Trainer::run() {
+  const int64_t traced = job_.config.logging.profile_steps, first = std::clamp<int64_t>(total_steps_ - step_ - traced, 0, kUntracedSteps);
+  StepProfiler profiler(step_ + first, traced, job_.output_dir / "profile" / fmt::format("rank{}.json", world_.rank()), world_.device());
   window_.restart(loader_->waited());
   StepAgreement::Requests requests;
   while (step_ < total_steps_) {
@@ -181,6 +199,7 @@ int Trainer::run() {
       return 128 + (signal_number ? signal_number : SIGTERM);
     }
 
+    profiler.before_step(step_);
     train_step();
 
     const bool last = step_ == total_steps_;
@@ -195,6 +214,8 @@ int Trainer::run() {
     if (saves || std::exchange(save_best_, false)) save();
     for (const auto& logger : loggers_) logger->progress(step_, total_steps_);
   }
+  profiler.finish();
+  if (traced > 0) cxxrun::log_info("trace: {}", profiler.file().string());
   return finish();
 }
 
@@ -207,6 +228,7 @@ void Trainer::train_step() {
   for (size_t i = 1; i < micro_batches.size(); ++i) counts += policy_->loss_counts(micro_batches[i]);
   counts = agreement_.exchange(counts);
   timer.mark(StepMark::kDataReady);
+  start_timing().mark("first batch");
 
   // What changes from step to step is in the device's memory, where graphs read it.
   if (device_step_.defined()) device_step_.fill_(step_);
@@ -214,6 +236,7 @@ void Trainer::train_step() {
   if (ema_) ema_->set_decay_for(step_ + 1);
   agreement_.set_step(step_);
   ddp_.train();
+  const PhaseRange range("step");
   for (size_t i = 0; i < micro_batches.size(); ++i) {
     const bool is_last = i + 1 == micro_batches.size();
     graph_->run(is_last, micro_batches[i], counts,
@@ -223,14 +246,24 @@ void Trainer::train_step() {
   graph_->end_step();
   window_.count_step(sampler_.global_batch_size(step_));
   launcher_.beat(++step_);
+  if (start_timing().is_open()) end_start();
 }
 
 void Trainer::run_micro_batch(const Batch& batch, const torch::Tensor& counts, bool is_last) {
   training_context().enter("forward and backward pass");
   ddp_.set_sync(is_last);
-  const PolicyLoss loss = forward(batch, counts);
-  window_.timer().mark(StepMark::kForwardDone);
-  (scaler_ ? scaler_->scale(loss.loss) : loss.loss).backward();
+  PolicyLoss loss;
+  const auto compute = [&] {
+    loss = forward(batch, counts);
+    window_.timer().mark(StepMark::kForwardDone);
+    const PhaseRange range("backward");
+    (scaler_ ? scaler_->scale(loss.loss) : loss.loss).backward();
+  };
+  if (peak_flops_ && flops_ == 0) {
+    flops_ = count_flops(compute);
+  } else {
+    compute();
+  }
   window_.add_loss(loss);
   if (!is_last) return;
   if (!ddp_.is_reducing()) window_.timer().mark(StepMark::kBackwardDone);
@@ -242,17 +275,12 @@ void Trainer::run_micro_batch(const Batch& batch, const torch::Tensor& counts, b
 PolicyLoss Trainer::forward(const Batch& batch, const torch::Tensor& counts) {
   const StepRandom random(static_cast<uint64_t>(options_.seed), step_, batch.position, device_step_);
   const AutocastGuard autocast(precision_, world_.device());
-  PolicyLoss loss;
-  const auto run = [&] { loss = ddp_.forward([&](Policy& policy) { return policy.compute_loss(batch, counts, random); }); };
-  if (peak_flops_ && forward_flops_ == 0) {
-    forward_flops_ = count_flops(run);
-  } else {
-    run();
-  }
-  return loss;
+  const PhaseRange range("forward");
+  return ddp_.forward([&](Policy& policy) { return policy.compute_loss(batch, counts, random); });
 }
 
 void Trainer::update() {
+  const PhaseRange range("optimizer");
   if (scaler_) scaler_->unscale(optimizer_.gradients());
   const torch::Tensor grad_norm = optimizer_.clip_grad_norm();
   optimizer_.step(scaler_ ? scaler_->found_inf() : torch::Tensor());
@@ -263,6 +291,7 @@ void Trainer::update() {
 }
 
 std::vector<Batch> Trainer::next_micro_batches() {
+  const PhaseRange range("data");
   if (resident_ && resident_->size() == kResidentSteps) return (*resident_)[static_cast<size_t>(step_) % kResidentSteps];
   std::vector<Batch> batches;
   std::vector<int64_t> samples;

@@ -77,6 +77,7 @@ class Trainer {
   void run_micro_batch(const Batch& batch, const torch::Tensor& counts, bool is_last);
   PolicyLoss forward(const Batch& batch, const torch::Tensor& counts);
   void update();
+  void end_start();  // after the first step
   StepMetrics close_window();
   void act_on_non_finite(const NonFiniteStep& bad);
   void open_output();
@@ -125,7 +126,7 @@ class Trainer {
   torch::Tensor device_step_;  // int64 scalar: step_ for kernels; undefined on the CPU
   std::optional<StepGraph> graph_;
   std::optional<std::vector<std::vector<Batch>>> resident_;  // micro-batches of the steps that measure() repeats
-  int64_t forward_flops_ = 0;  // of a micro-batch; 0 = not counted yet
+  int64_t flops_ = 0;  // of a micro-batch, forward and backward; 0 = not counted yet
   std::optional<double> peak_flops_;  // of this rank's device
   int64_t skipped_in_a_row_ = 0, skipped_at_ = -1;
   std::optional<CheckpointWriter> checkpoints_;  // on rank 0

@@ -13,6 +13,7 @@
 #include "worker/checkpoint/resume_check.hpp"
 #include "worker/checkpoint/retention.hpp"
 #include "worker/checkpoint/weights.hpp"
+#include "worker/start_timing.hpp"
 #include "worker/trainer.hpp"
 
 namespace vla {
@@ -53,14 +54,22 @@ void Trainer::print_start(StartInfo info) const {
   for (const std::string& line : start_lines(job_.config, info)) cxxrun::log_info("{}", line);
 }
 
+void Trainer::end_start() {
+  if (world_.device().is_cuda()) torch::cuda::synchronize(world_.device().index());
+  start_timing().mark("first step");
+  start_timing().close();
+  if (!job_.config.logging.timing || !world_.is_main()) return;
+  for (const std::string& line : timing_lines(start_timing())) cxxrun::log_info("{}", line);
+}
+
 StepMetrics Trainer::close_window() {
   StepMetrics metrics = window_.close(world_, loader_->waited());
   metrics.step = step_;
   metrics.total_steps = total_steps_;
   metrics.epoch = static_cast<double>(step_) / static_cast<double>(sampler_.steps_per_epoch());
   metrics.lr = optimizer_.lr();
-  if (peak_flops_ && forward_flops_ > 0) {
-    metrics.mfu = 3 * static_cast<double>(forward_flops_ * batch_.accumulation) / (metrics.seconds_per_step * *peak_flops_);
+  if (peak_flops_ && flops_ > 0) {
+    metrics.mfu = static_cast<double>(flops_ * batch_.accumulation) / (metrics.seconds_per_step * *peak_flops_);
   }
   return metrics;
 }

@@ -16,7 +16,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr char kMfu[] = "3 x FLOPs of the forward pass's matrix products, convolutions and attention / (step time x dense peak of the precision)";
+constexpr char kMfu[] = "FLOPs of a step's matrix products, convolutions and attention, forward and backward / (step time x dense peak of the precision)";
 
 constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
 

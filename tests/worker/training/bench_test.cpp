@@ -30,7 +30,9 @@ TEST_F(Bench, PrintsOneJsonObjectAndLeavesNothingBehind) {
   }
   EXPECT_LE(phases, 1.1 * step_ms);
   EXPECT_GT(phases, 0.5 * step_ms);
-  EXPECT_GT(report["start"]["phases"]["program loaded"], 0);
+  for (const char* phase : {"program loaded", "dataset opened", "policy built", "first batch", "first step"}) {
+    EXPECT_GT(report["start"]["phases"].value(phase, 0.0), 0) << phase;
+  }
   EXPECT_FALSE(std::filesystem::exists(out("run")));
 }
 
@@ -51,7 +53,17 @@ TEST_F(Bench, WritesATraceOfTheStepsAfterTheMeasuredOnes) {
   EXPECT_THAT(done.out(), HasSubstr("program loaded"));
   std::ifstream file(out("traces") / "rank0.json");
   const auto events = json::parse(file).at("traceEvents");
-  EXPECT_TRUE(std::ranges::any_of(events, [](const json& event) { return event.value("name", "").starts_with("aten::"); }));
+  for (const char* name : {"data", "forward", "backward", "optimizer", "aten::mm"}) {
+    EXPECT_TRUE(std::ranges::any_of(events, [&](const json& event) { return event.value("name", "") == name; })) << name;
+  }
+}
+
+TEST_F(Bench, TrainingWritesATraceAndItsTimingToo) {
+  const auto& done = run(0, small_act(out("run"), {"--training.steps=4", "--profile=2", "--timing"}));
+  EXPECT_THAT(done.out(), HasSubstr("first step"));
+  std::ifstream file(out("run") / "profile" / "rank0.json");
+  const json trace = json::parse(file);
+  EXPECT_EQ(std::ranges::count_if(trace.at("traceEvents"), [](const json& event) { return event.value("name", "") == "optimizer"; }), 2);
 }
 
 TEST_F(Bench, RefusesWhatMakesNoSense) {
