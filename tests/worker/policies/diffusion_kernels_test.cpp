@@ -5,6 +5,8 @@
 #include "tests/worker/policies/support.hpp"
 #include "worker/policies/nn/fast_mode.hpp"
 #include "worker/policies/nn/group_norm_mish.hpp"
+#include "worker/policies/nn/masked_error.hpp"
+#include "worker/policies/nn/noise_scheduler.hpp"
 #include "worker/policies/nn/sync_batch_norm.hpp"
 #include "worker/policies/nn/unfold_steps.hpp"
 
@@ -129,6 +131,35 @@ TEST(GroupNormMish, OfSixteenBitsIsCloseToFloat) {
     const at::Tensor x = (leaf({3, 16, 64}).detach() * 10).to(at::kBFloat16);
     const at::Tensor expected = at::mish(at::group_norm(x.to(at::kFloat).transpose(1, 2), 8)).transpose(1, 2);
     EXPECT_LE(relative_error(group_norm_mish(x, *norm, {}, {}), expected), 0.004);
+  }
+}
+
+TEST(MaskedError, IsTheSumOfErrorsThatCount) {
+  const at::Tensor prediction = leaf({3, 50, 7}), target = leaf({3, 50, 7}).detach();
+  const at::Tensor weight = torch::tensor({1.0F, 0.0F, 1.0F}).to(test_device()), is_pad = torch::rand({3, 50}).to(test_device()) < 0.3;
+  const auto error = [&] { return (prediction - target) * weight.view({3, 1, 1}); };
+  expect_same_gradients(masked_error_sum(prediction, target, weight, {}, ErrorNorm::kSquared), error().square().sum(), {prediction});
+  expect_same_gradients(masked_error_sum(prediction, target, weight, is_pad, ErrorNorm::kAbsolute),
+                        (error().abs() * is_pad.logical_not().unsqueeze(-1)).sum(), {prediction});
+}
+
+TEST(MaskedError, OfSixteenBitsAddsUpInFloat) {
+  const at::Tensor prediction = leaf({3, 50, 7}).detach().to(at::kBFloat16), target = leaf({3, 50, 7}).detach().to(at::kFloat);
+  const at::Tensor sum = masked_error_sum(prediction, target, torch::ones({3}).to(test_device()), {}, ErrorNorm::kAbsolute);
+  EXPECT_EQ(sum.scalar_type(), at::kFloat);
+  EXPECT_LE(relative_error(sum, (prediction.to(at::kFloat) - target).abs().sum()), 1e-6);
+}
+
+TEST(NoisyByTimestep, IsTheSchedulers) {
+  const NoiseScheduler scheduler({});
+  const at::Tensor timesteps = torch::tensor({0, 57, 99}, at::kLong).to(test_device());
+  for (const at::ScalarType dtype : {at::kDouble, at::kFloat, at::kBFloat16}) {
+    const at::Tensor clean = leaf({3, 16, 7}).detach().to(dtype), noise = leaf({3, 16, 7}).detach().to(dtype);
+    const at::Tensor expected = scheduler.add_noise(clean, noise, timesteps);
+    const FastModeScope fast(true);
+    const at::Tensor actual = scheduler.add_noise(clean, noise, timesteps);
+    EXPECT_EQ(actual.scalar_type(), dtype);
+    EXPECT_LE(relative_error(actual, expected), dtype == at::kBFloat16 ? 0.004 : 1e-6);
   }
 }
 

@@ -2,6 +2,9 @@
 
 #include <torch/torch.h>
 
+#include "worker/policies/nn/fast_mode.hpp"
+#include "worker/policies/nn/masked_error.hpp"
+
 namespace vla {
 namespace {
 
@@ -45,9 +48,11 @@ PolicyLoss ActPolicy::compute_loss(const Batch& batch, const torch::Tensor& coun
     posterior = model_->posterior(batch, random);
     latent = posterior.mu + (posterior.log_sigma_x2 / 2).exp() * step_random.normal(kNoise, {options_.latent_dim}, batch.at("action").scalar_type());
   }
-  const torch::Tensor error = (exact(batch.at("action")) - exact(model_->forward(batch, latent, random))).abs();
-  const torch::Tensor denominators = counts.clamp_min(1).to(error.scalar_type());
-  const torch::Tensor l1 = (error * valid_actions(batch).unsqueeze(-1)).sum() / denominators[0];
+  const torch::Tensor predicted = model_->forward(batch, latent, random);
+  const torch::Tensor sum = fast_mode() ? masked_error_sum(predicted, batch.at("action"), batch.weight, batch.at("action_is_pad"), ErrorNorm::kAbsolute)
+                                        : ((exact(batch.at("action")) - exact(predicted)).abs() * valid_actions(batch).unsqueeze(-1)).sum();
+  const torch::Tensor denominators = counts.clamp_min(1).to(sum.scalar_type());
+  const torch::Tensor l1 = sum / denominators[0];
   if (!use_vae) return {l1, {{"l1_loss", l1.detach()}}};
   const torch::Tensor variance = exact(posterior.log_sigma_x2);
   const torch::Tensor divergence = -0.5 * (1 + variance - exact(posterior.mu).square() - variance.exp()).sum(-1);

@@ -2,6 +2,9 @@
 
 #include <torch/torch.h>
 
+#include "worker/policies/nn/fast_mode.hpp"
+#include "worker/policies/nn/masked_error.hpp"
+
 namespace vla {
 
 DiffusionPolicy::DiffusionPolicy(const DiffusionOptions& options, const PolicyFeatures& features)
@@ -36,6 +39,11 @@ PolicyLoss DiffusionPolicy::compute_loss(const Batch& batch, const torch::Tensor
 
   const torch::Tensor condition = encoder_->encode(batch, is_training() ? &random : nullptr, all_reduce_sum_);
   const torch::Tensor output = unet_->forward(noise_.add_noise(actions, noise, timesteps), timesteps, condition);
+  if (fast_mode()) {
+    const torch::Tensor is_pad = options_.do_mask_loss_for_padding ? batch.at("action_is_pad") : torch::Tensor();
+    const torch::Tensor sum = masked_error_sum(output, noise_.target(actions, noise), batch.weight, is_pad, ErrorNorm::kSquared);
+    return {sum / counts[0].clamp_min(1).to(sum.scalar_type()), {}};
+  }
   // Sums of many small squares vanish in 16 bits.
   const at::ScalarType dtype = at::promote_types(output.scalar_type(), at::kFloat);
   const torch::Tensor error = (output.to(dtype) - noise_.target(actions, noise).to(dtype)).square();

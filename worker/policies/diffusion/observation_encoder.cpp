@@ -47,8 +47,14 @@ std::string original_name(const std::string& camera) {
 }
 
 at::Tensor imagenet_normalized(const at::Tensor& images) {
-  const auto per_channel = [&](std::initializer_list<double> values) { return at::tensor(values, at::kFloat).to(images.options()).view({3, 1, 1}); };
-  return (images - per_channel({0.485, 0.456, 0.406})) / per_channel({0.229, 0.224, 0.225});
+  // Filled on the device: what is copied there from the host cannot be part of a captured graph.
+  const auto per_channel = [&](std::initializer_list<float> values) {
+    const at::Tensor result = at::empty({3, 1, 1}, images.options());
+    int64_t channel = 0;
+    for (const float value : values) result[channel++].fill_(value);
+    return result;
+  };
+  return (images - per_channel({0.485F, 0.456F, 0.406F})) / per_channel({0.229F, 0.224F, 0.225F});
 }
 
 }  // namespace

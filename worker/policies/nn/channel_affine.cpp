@@ -110,7 +110,7 @@ struct AffinePoolFunction : torch::autograd::Function<AffinePoolFunction> {
 
 }  // namespace
 
-at::Tensor channels_last(const at::Tensor& images) { return images.contiguous(at::MemoryFormat::ChannelsLast); }
+at::Tensor channels_last(const at::Tensor& images) { return packed(images, at::MemoryFormat::ChannelsLast); }
 
 at::Tensor channel_affine_forward(const at::Tensor& images, const at::Tensor& scale, const at::Tensor& shift, const at::Tensor& added, bool relu) {
   check_constants(images, scale, shift);

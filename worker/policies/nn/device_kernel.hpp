@@ -37,6 +37,16 @@ void run_kernel(const at::Tensor& tensor, const Launch& launch, const Loop& loop
   AT_DISPATCH_FLOATING_TYPES_AND2(at::kHalf, at::kBFloat16, tensor.scalar_type(), "run_kernel", [&] { loop(scalar_t{}); });
 }
 
+// The CPU's one thread, where on a GPU several share sums.
+struct Alone {
+  int64_t begin() const { return 0; }
+  int64_t size() const { return 1; }
+  template <class R>
+  R sum(R value) const {
+    return value;
+  }
+};
+
 // Functions of autograd take absent tensors only so.
 inline std::optional<at::Tensor> if_defined(const at::Tensor& tensor) { return tensor.defined() ? std::optional(tensor) : std::nullopt; }
 
@@ -46,6 +56,12 @@ void for_each(int64_t count, const F& f) {
   at::parallel_for(0, count, 1, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) f(i);
   });
+}
+
+// Contiguous, and where packs of 16 bytes can be read.
+inline at::Tensor packed(const at::Tensor& tensor, at::MemoryFormat format = at::MemoryFormat::Contiguous) {
+  const at::Tensor result = tensor.contiguous(format);
+  return reinterpret_cast<uintptr_t>(result.const_data_ptr()) % 16 == 0 ? result : result.clone(format);
 }
 
 // Null where the tensor is undefined.

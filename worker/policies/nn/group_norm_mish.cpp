@@ -8,15 +8,6 @@
 namespace vla {
 namespace {
 
-struct Alone {  // the CPU's team
-  int64_t begin() const { return 0; }
-  int64_t size() const { return 1; }
-  template <class R>
-  R sum(R value) const {
-    return value;
-  }
-};
-
 GroupNormMish norm_of(const at::Tensor& x, const at::Tensor& modulation, int64_t groups, double eps) {
   const int64_t channels = x.size(2);
   return {.rows = x.size(0), .steps = x.size(1), .channels = channels, .groups = groups, .eps = eps,

@@ -6,6 +6,9 @@
 
 #include <torch/torch.h>
 
+#include "worker/policies/nn/fast_mode.hpp"
+#include "worker/policies/nn/masked_error.hpp"
+
 namespace vla {
 namespace {
 
@@ -36,6 +39,7 @@ NoiseScheduler::NoiseScheduler(const NoiseSchedulerOptions& options)
 
 at::Tensor NoiseScheduler::add_noise(const at::Tensor& clean, const at::Tensor& noise, const at::Tensor& timesteps) const {
   if (!on_device_.defined() || on_device_.device() != clean.device()) on_device_ = alphas_cumprod_.to(clean.device());
+  if (fast_mode()) return noisy_by_timestep(clean, noise, on_device_, timesteps);
   std::vector<int64_t> shape(static_cast<size_t>(clean.dim()), 1);
   shape[0] = timesteps.size(0);
   // 16 bits would leave the last timesteps no signal.

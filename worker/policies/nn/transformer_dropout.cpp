@@ -12,15 +12,6 @@ namespace {
 
 constexpr int64_t kTokens[] = {0, 1};  // the dimensions
 
-struct OneThread {
-  int64_t begin() const { return 0; }
-  int64_t size() const { return 1; }
-  template <class R>
-  R sum(R value) const {
-    return value;
-  }
-};
-
 // A mask and the tensors that its pointers lead to.
 struct Mask {
   CounterFill fill;
@@ -63,7 +54,7 @@ DropoutMask kept(torch::autograd::AutogradContext* context, const at::Tensor& po
 
 struct ReluDropout : torch::autograd::Function<ReluDropout> {
   static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& input, const Mask& of) {
-    const at::Tensor x = input.contiguous(), y = at::empty_like(x);
+    const at::Tensor x = packed(input), y = at::empty_like(x);
     const DropoutMask mask(of.fill);
     const int64_t blocks = of.fill.inner / 4;
     run_kernel(
@@ -79,7 +70,7 @@ struct ReluDropout : torch::autograd::Function<ReluDropout> {
 
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context, torch::autograd::variable_list gradients) {
     const at::Tensor y = context->get_saved_variables()[0];
-    const at::Tensor gradient = gradients[0].to(y.scalar_type()).contiguous(), dx = at::empty_like(y);
+    const at::Tensor gradient = packed(gradients[0].to(y.scalar_type())), dx = at::empty_like(y);
     const DropoutMask mask = kept(context, {}, {});  // its scale alone: what was dropped is zero
     run_kernel(
         y, [&](cudaStream_t stream) { return relu_dropout_backward_cuda(mask, in_ptr(gradient), in_ptr(y), out_ptr(dx), element_of(y), stream); },
@@ -94,7 +85,7 @@ struct ReluDropout : torch::autograd::Function<ReluDropout> {
 struct DropoutNormFunction : torch::autograd::Function<DropoutNormFunction> {
   static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& input, const at::Tensor& added, const at::Tensor& gamma,
                             const at::Tensor& beta, const Mask& of, double eps) {
-    const at::Tensor x = input.contiguous(), y = added.contiguous(), sum = at::empty_like(x), out = at::empty_like(x);
+    const at::Tensor x = packed(input), y = packed(added), sum = at::empty_like(x), out = at::empty_like(x);
     const at::Tensor mean = at::empty({x.size(0), x.size(1), 1}, x.options().dtype(sum_type(x))), inverse_std = at::empty_like(mean);
     const DropoutMask mask(of.fill);
     const DropoutNormTensors tensors{.x = in_ptr(x), .y = in_ptr(y), .gamma = in_ptr(gamma), .beta = in_ptr(beta), .sum = out_ptr(sum),
@@ -102,7 +93,7 @@ struct DropoutNormFunction : torch::autograd::Function<DropoutNormFunction> {
     run_kernel(
         x, [&](cudaStream_t stream) { return add_dropout_norm_cuda(mask, tensors, element_of(x), stream); },
         [&](auto element) {
-          for_each(mask.tokens(), [&](int64_t token) { vla::add_dropout_norm(mask, tensors.forward<decltype(element)>(), token, OneThread{}); });
+          for_each(mask.tokens(), [&](int64_t token) { vla::add_dropout_norm(mask, tensors.forward<decltype(element)>(), token, Alone{}); });
         });
     keep(context, of);
     context->save_for_backward({sum, gamma, beta, mean, inverse_std, of.position, of.step});
@@ -112,7 +103,7 @@ struct DropoutNormFunction : torch::autograd::Function<DropoutNormFunction> {
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context, torch::autograd::variable_list gradients) {
     const auto saved = context->get_saved_variables();
     const at::Tensor &sum = saved[0], &gamma = saved[1], &beta = saved[2], &mean = saved[3], &inverse_std = saved[4];
-    const at::Tensor gradient = gradients[0].to(sum.scalar_type()).contiguous();
+    const at::Tensor gradient = packed(gradients[0].to(sum.scalar_type()));
     const DropoutMask mask = kept(context, saved[5], saved[6]);
     const at::Tensor dx = at::empty_like(sum), dy = mask.drops ? at::empty_like(sum) : dx;
     const DropoutNormTensors tensors{.gamma = in_ptr(gamma), .gradient = in_ptr(gradient), .sum = out_ptr(sum), .mean = out_ptr(mean),
@@ -120,7 +111,7 @@ struct DropoutNormFunction : torch::autograd::Function<DropoutNormFunction> {
     run_kernel(
         sum, [&](cudaStream_t stream) { return add_dropout_norm_backward_cuda(mask, tensors, element_of(sum), stream); },
         [&](auto element) {
-          for_each(mask.tokens(), [&](int64_t token) { add_dropout_norm_backward(mask, tensors.backward<decltype(element)>(), token, OneThread{}); });
+          for_each(mask.tokens(), [&](int64_t token) { add_dropout_norm_backward(mask, tensors.backward<decltype(element)>(), token, Alone{}); });
         });
     at::Tensor d_gamma, d_beta;
     if (sum.is_cuda()) {

@@ -10,7 +10,7 @@ namespace {
 
 // x [rows, steps, channels] -> [rows, out_steps, kernel * channels]
 at::Tensor unfolded(const at::Tensor& steps, const UnfoldSteps& unfold) {
-  const at::Tensor x = steps.contiguous();
+  const at::Tensor x = packed(steps);
   const at::Tensor windows = at::empty({unfold.rows, unfold.out_steps, unfold.kernel * unfold.channels}, x.options());
   run_kernel(
       x, [&](cudaStream_t stream) { return unfold_steps_cuda(unfold, in_ptr(x), out_ptr(windows), element_of(x), stream); },
@@ -24,7 +24,7 @@ at::Tensor unfolded(const at::Tensor& steps, const UnfoldSteps& unfold) {
 }
 
 at::Tensor folded(const at::Tensor& side_by_side, const UnfoldSteps& unfold) {
-  const at::Tensor windows = side_by_side.contiguous();
+  const at::Tensor windows = packed(side_by_side);
   const at::Tensor x = at::empty({unfold.rows, unfold.steps, unfold.channels}, windows.options());
   run_kernel(
       x, [&](cudaStream_t stream) { return fold_steps_cuda(unfold, in_ptr(windows), out_ptr(x), element_of(x), stream); },
