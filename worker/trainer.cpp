@@ -319,10 +319,8 @@ Batch Trainer::prepared(const data::Slot& slot, const data::SampleLayout& layout
 }
 
 void Trainer::make_frozen_cache(FrozenLevel level, const data::SampleRequest& request) {
-  const auto identity = [&] {
-    const auto options = nlohmann::json::parse(options_as_json(job_.table));
-    return frozen_fingerprint(*policy_) + data_fingerprint_ + options.at("policy").dump() + options.at("dataset").dump();
-  };
+  const auto options = nlohmann::json::parse(options_as_json(job_.table));
+  const std::string identity = frozen_fingerprint(*policy_) + data_fingerprint_ + options.at("policy").dump() + options.at("dataset").dump();
   const auto features = [&](const data::Slot& slot, const data::SampleLayout& layout) {
     const AutocastGuard autocast(precision_, world_.device());
     return policy_->frozen_features(level, prepared(slot, layout));

@@ -230,7 +230,7 @@ void Optimizer::zero_grad() {
 
 void Optimizer::release_grad() {
   for (const Bucket& bucket : buckets_) {
-    for (const Slot& slot : bucket.slots) slot.parameter.mutable_grad() = {};
+    for (const Slot& slot : bucket.slots) slot.parameter.mutable_grad() = torch::Tensor();
   }
 }
 

@@ -80,7 +80,10 @@ Batch random_batch(const data::SampleRequest& request, const PolicyFeatures& fea
   return batch;
 }
 
-at::Device test_device() { return at::Device(cxxrun::environment_variable("CXXRUN_TEST_DEVICE").value_or("cpu")); }
+at::Device test_device() {
+  const at::Device device(cxxrun::environment_variable("CXXRUN_TEST_DEVICE").value_or("cpu"));
+  return device.is_cuda() && !device.has_index() ? at::Device(at::kCUDA, 0) : device;
+}
 
 Batch on_device(Batch batch, at::Device device) {
   for (auto& [key, field] : batch.fields) field = field.to(device);

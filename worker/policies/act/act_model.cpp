@@ -2,6 +2,7 @@
 
 #include <torch/torch.h>
 
+#include "worker/policies/nn/channels_last.hpp"
 #include "worker/policies/nn/sinusoid.hpp"
 
 namespace vla {
@@ -46,6 +47,7 @@ ActModel::ActModel(const ActOptions& options, const PolicyFeatures& features) : 
   if (backbone_) {
     encoder_img_feat_input_proj_ = register_module(
         "encoder_img_feat_input_proj", torch::nn::Conv2d(torch::nn::Conv2dOptions(ResNet18::kChannels, dim, 1)));
+    store_channels_last(*encoder_img_feat_input_proj_);
   }
   encoder_1d_feature_pos_embed_ = embedding("encoder_1d_feature_pos_embed", vector_tokens);
   decoder_pos_embed_ = embedding("decoder_pos_embed", options.chunk_size);

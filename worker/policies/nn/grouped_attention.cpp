@@ -32,7 +32,7 @@ at::Tensor reference_attention(const at::Tensor& query, const KeyValue& memory, 
 // query [B, H, R, d], key and value [B, H, S, d], bias as AttentionMask gives it
 at::Tensor biased_attention(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value, const at::Tensor& bias) {
   // The kernel with a bias by name: which one scaled_dot_product_attention takes for it depends on the version and the card.
-  if (query.is_cuda() && query.scalar_type() != at::kDouble && query.size(3) % 8 == 0) {
+  if (query.is_cuda() && query.size(3) % 8 == 0) {
     const bool with_gradient = at::GradMode::is_enabled() && (query.requires_grad() || key.requires_grad() || value.requires_grad());
     const at::Tensor wide = bias.expand({query.size(0), query.size(1), query.size(2), key.size(2)});
     return std::get<0>(at::_scaled_dot_product_efficient_attention(query, key, value, wide, with_gradient));
@@ -52,7 +52,7 @@ const at::Tensor& AttentionMask::bias(int64_t group, at::ScalarType dtype) const
 }
 
 at::Tensor grouped_attention(const at::Tensor& query, const KeyValue& memory, const AttentionMask& mask) {
-  if (!fast_mode()) return reference_attention(query, memory, mask.visible());
+  if (!fast_mode() || (query.is_cuda() && query.scalar_type() == at::kDouble)) return reference_attention(query, memory, mask.visible());
   const int64_t rows = query.size(0), length = query.size(1), kv_heads = query.size(2), group = query.size(3), head_dim = query.size(4);
   const at::ScalarType dtype = query.scalar_type();
   const at::Tensor queries = query.permute({0, 2, 1, 3, 4}).reshape({rows, kv_heads, length * group, head_dim});

@@ -6,6 +6,7 @@
 #include "common/error.hpp"
 #include "worker/checkpoint/safetensors.hpp"
 #include "worker/policies/nn/activation_checkpoint.hpp"
+#include "worker/policies/nn/channels_last.hpp"
 #include "worker/policies/nn/channel_affine.hpp"
 #include "worker/policies/nn/device_kernel.hpp"
 #include "worker/policies/nn/fast_mode.hpp"
@@ -122,12 +123,10 @@ ResNet18::ResNet18(ResNetNorm norm, ResNetNames names) : norm_(norm), names_(nam
   }
   torch::nn::Linear(kChannels, 1000);  // the classifier we lack: leaves the generator where torchvision leaves it
   for (const auto& module : modules(/*include_self=*/false)) {
-    if (const auto* layer = module->as<torch::nn::Conv2dImpl>()) {
+    if (auto* layer = module->as<torch::nn::Conv2dImpl>()) {
       torch::nn::init::kaiming_normal_(layer->weight, 0, torch::kFanOut, torch::kReLU);
       if (norm == ResNetNorm::kGroup) continue;
-      // As images arrive: otherwise weight gradients have other strides than weights, and DDP copies each of them.
-      // (contiguous() would leave 1x1 kernels with the strides they have, which count as both layouts.)
-      layer->weight.set_data(at::empty_like(layer->weight, {}, at::MemoryFormat::ChannelsLast).copy_(layer->weight.detach()));
+      store_channels_last(*layer);
     }
   }
 }
