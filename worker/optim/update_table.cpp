@@ -109,7 +109,8 @@ void UpdateTable::set_rows(std::vector<UpdateRow> rows, torch::Device device) {
   if (captured) {
     // Every run of the graph copies the table again, from memory that was made before and is nobody else's.
     TORCH_CHECK(spare_.defined() && spare_.numel() == size, "no memory for the addresses of a captured step's gradients");
-    host_ = std::exchange(spare_, {});
+    // Neither may be freed: their allocator would record an event in the graph.
+    of_graphs_.push_back(std::exchange(host_, std::exchange(spare_, {})));
     of_graphs_.push_back(host_);
   } else {
     const auto allocate = [&] { return torch::empty({size}, torch::dtype(torch::kByte).pinned_memory(device.is_cuda())); };

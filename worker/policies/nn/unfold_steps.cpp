@@ -3,6 +3,7 @@
 #include <torch/torch.h>
 
 #include "worker/cuda/unfold_steps.hpp"
+#include "worker/policies/nn/biased_linear.hpp"
 #include "worker/policies/nn/device_kernel.hpp"
 
 namespace vla {
@@ -76,7 +77,7 @@ at::Tensor convolve_steps(const at::Tensor& x, const torch::nn::Conv1dImpl& conv
                            .channels = x.size(2), .kernel = kernel, .stride = stride, .padding = padding};
   const bool is_pointwise = kernel == 1 && stride == 1 && padding == 0;
   const at::Tensor windows = is_pointwise ? x : LinearMap<unfolded, folded>::apply(x, unfold);
-  return at::linear(windows, as_matrix(convolution.weight), convolution.bias);
+  return biased_linear(windows, as_matrix(convolution.weight), convolution.bias);
 }
 
 at::Tensor convolve_steps(const at::Tensor& x, const torch::nn::ConvTranspose1dImpl& convolution) {
