@@ -56,7 +56,7 @@ TEST(SampleLayout, AlignsEveryFieldTo64Bytes) {
 }
 
 TEST(Synthetic, HasAsManyCamerasAsAskedFor) {
-  const auto dataset = open_synthetic({.root = "synthetic:frames=8,image=6x4,cameras=2"});
+  const auto dataset = open("synthetic:frames=8,image=6x4,cameras=2");
   std::vector<std::string> cameras;
   for (const Feature& feature : dataset->features()) {
     if (feature.type == FeatureType::kVisual) cameras.push_back(feature.key);
