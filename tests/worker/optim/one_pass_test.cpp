@@ -10,7 +10,7 @@
 #include "worker/optim/optimizer.hpp"
 #include "worker/policies/nn/fast_mode.hpp"
 
-namespace vla {
+namespace vla::one_pass {
 namespace {
 
 constexpr double kTolerance = 1e-6;  // of what a step changes, in float32
@@ -88,8 +88,7 @@ TensorMap parameters_of(const Model& model) {
   return parameters;
 }
 
-// With `type`'s own gradients, or clipped: reference arithmetic rounds what clipping makes of bfloat16 to bfloat16 once more, so that is
-// compared with float32.
+// With float32 parameters of the same values: the reference rounds what clipping makes of bfloat16 gradients to bfloat16 once more.
 void equals_the_kernels(at::Device device, at::ScalarType type, const std::string& rule, double clip) {
   Model model(torch::device(device).dtype(type)), reference(torch::kFloat);
   Optimizer wide(reference.groups(), options_of(rule, clip));
@@ -97,7 +96,7 @@ void equals_the_kernels(at::Device device, at::ScalarType type, const std::strin
   Optimizer optimizer(model.groups(), options_of(rule, clip));
   for (int step = 0; step < 4; ++step) {
     const double norm = train(reference, wide, step);
-    EXPECT_NEAR(train(model, optimizer, step), norm, 1e-6 * norm);
+    EXPECT_NEAR(train(model, optimizer, step), norm, 1e-5 * norm);  // the CPU's kernel adds up in float32
   }
   TensorMap state = optimizer.state(), expected = wide.state();
   for (const auto& [name, parameter] : parameters_of(reference)) {
@@ -105,7 +104,8 @@ void equals_the_kernels(at::Device device, at::ScalarType type, const std::strin
     expected[name + ".master"] = parameter;
     EXPECT_TRUE(torch::equal(parameters_of(model).at(name), state.at(name + ".master").to(type))) << name;
   }
-  expect_near(state, expected, kTolerance);
+  // Norms differ in their sixth digit, and where decay and clipped gradient nearly cancel, Adam enlarges that.
+  expect_near(state, expected, clip == 3 ? 10 * kTolerance : kTolerance);
   EXPECT_EQ(state.at("long.step").item<double>(), 4);
   EXPECT_EQ(state.at("idle.step").item<double>(), 0);
 }
@@ -113,7 +113,7 @@ void equals_the_kernels(at::Device device, at::ScalarType type, const std::strin
 TEST(OnePass, EqualsTheKernelsOneAfterAnother) {
   for (const at::Device device : devices()) {
     for (const auto type : {torch::kFloat, torch::kBFloat16}) {
-      for (const auto& [rule, clip] : {std::pair("adamw", 3.0), std::pair("adam", 3.0), std::pair("adamw", 1e9), std::pair("adamw", 0.0)}) {
+      for (const auto& [rule, clip] : {std::pair("adamw", 3.0), std::pair("adam", 3.0), std::pair("adam", 1e9), std::pair("adamw", 1e9), std::pair("adamw", 0.0)}) {
         SCOPED_TRACE(testing::Message() << device << ' ' << type << ' ' << rule << ' ' << clip);
         equals_the_kernels(device, type, rule, clip);
       }
@@ -134,11 +134,11 @@ TEST(OnePass, StepsWithoutClippingTakeTheGradientsAsTheyAre) {
   expect_near(parameters_of(model), parameters_of(reference), kTolerance);
 }
 
-// One step of `model` with averages: in fast mode in the same pass, else one after the other.
 TEST(OnePass, ClearsGradientsAndAveragesInTheSamePassAlsoWhereTheUpdateIsLeftOut) {
   for (const at::Device device : devices()) {
     for (const auto type : {torch::kFloat, torch::kBFloat16}) {
-      Model model(torch::device(device).dtype(type)), reference{torch::dtype(type)};
+      const auto shared = std::make_shared<Model>(torch::device(device).dtype(type)), shared_reference = std::make_shared<Model>(torch::dtype(type));
+      Model &model = *shared, &reference = *shared_reference;
       const EmaOptions ema_options{.enable = true, .update_after_step = 1};  // the first updates copy
       Optimizer expected(reference.groups(), options_of("adamw", 1e9));
       Ema expected_averages(reference, ema_options);
@@ -175,7 +175,8 @@ TEST(OnePass, AGraphSeesLaterRatesDecaysAndGradients) {
   const FastModeScope fast(true);
   for (const auto type : {torch::kFloat, torch::kBFloat16}) {
     const auto options = torch::device(torch::kCUDA).dtype(type);
-    Model eager(options), replayed(options);
+    const auto shared_eager = std::make_shared<Model>(options), shared_replayed = std::make_shared<Model>(options);
+    Model &eager = *shared_eager, &replayed = *shared_replayed;
     Optimizer of_eager(eager.groups(), options_of("adamw", 3)), of_replayed(replayed.groups(), options_of("adamw", 3));
     Ema eager_averages(eager, {}), replayed_averages(replayed, {});
     of_eager.set_after_update({.zero_grad = true, .average = &eager_averages});
@@ -200,19 +201,26 @@ TEST(OnePass, AGraphSeesLaterRatesDecaysAndGradients) {
   }
 }
 
-TEST(OnePass, RefusesToMoveGradientsWithinACapture) {
+TEST(OnePass, AGraphUpdatesFromGradientsThatItsCaptureMoved) {
   if (!torch::cuda::is_available()) GTEST_SKIP() << "no CUDA device";
   const c10::cuda::CUDAStreamGuard stream(c10::cuda::getStreamFromPool());
   const FastModeScope fast(true);
-  Model model(torch::device(torch::kCUDA).dtype(torch::kFloat));
-  Optimizer optimizer(model.groups(), options_of("adamw", 3));
-  train(model, optimizer, 0);
-  torch::Tensor moved = model.named_parameters()["odd"];
+  const auto options = torch::device(torch::kCUDA).dtype(torch::kFloat);
+  Model eager(options), replayed(options);
+  Optimizer of_eager(eager.groups(), options_of("adamw", 3)), of_replayed(replayed.groups(), options_of("adamw", 3));
+  for (int step = 0; step < 2; ++step) train(eager, of_eager, step);
+  train(replayed, of_replayed, 0);
+  torch::Tensor moved = replayed.named_parameters()["odd"];
   moved.mutable_grad() = moved.grad().clone();
   at::cuda::CUDAGraph graph;
   graph.capture_begin();
-  EXPECT_ANY_THROW(optimizer.clip_grad_norm());
+  of_replayed.clip_grad_norm();
+  of_replayed.step();
   graph.capture_end();
+  replayed.set_gradients(1);
+  of_replayed.set_lr_factor(1 - 0.2);
+  graph.replay();
+  expect_near(parameters_of(replayed), parameters_of(eager), 0);
 }
 
 TEST(Optimizer, MastersBeginWithTheUnroundedParameters) {
@@ -230,4 +238,4 @@ TEST(Optimizer, MastersBeginWithTheUnroundedParameters) {
 }
 
 }  // namespace
-}  // namespace vla
+}  // namespace vla::one_pass
