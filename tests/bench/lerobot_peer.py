@@ -32,6 +32,7 @@ def arguments():
     parser.add_argument("--compile", action="store_true")
     parser.add_argument("--steps", type=int, default=30)
     parser.add_argument("--warmup", type=int, default=8)
+    parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
     return parser.parse_args()
 
 
@@ -50,7 +51,7 @@ def smolvla(inputs, outputs, options):
     tokenizer = SimpleNamespace(fake_image_token_id=49189, global_image_token_id=49152)
     smolvlm_with_expert.AutoConfig = SimpleNamespace(from_pretrained=lambda *_, **__: vlm_config)
     smolvlm_with_expert.AutoProcessor = SimpleNamespace(from_pretrained=lambda *_, **__: SimpleNamespace(tokenizer=tokenizer))
-    config = SmolVLAConfig(input_features=inputs, output_features=outputs, compile_model=options.compile, device="cuda")
+    config = SmolVLAConfig(input_features=inputs, output_features=outputs, compile_model=options.compile, device=options.device)
     policy = SmolVLAPolicy(config)
     vlm_with_expert = policy.model.vlm_with_expert
     vlm_with_expert.vlm.to(torch.bfloat16)
@@ -62,19 +63,19 @@ def smolvla(inputs, outputs, options):
     return config, policy, config.chunk_size, ()
 
 
-def act(inputs, outputs, _):
+def act(inputs, outputs, options):
     from lerobot.policies.act.configuration_act import ACTConfig
     from lerobot.policies.act.modeling_act import ACTPolicy
 
-    config = ACTConfig(input_features=inputs, output_features=outputs, pretrained_backbone_weights=None, device="cuda")
+    config = ACTConfig(input_features=inputs, output_features=outputs, pretrained_backbone_weights=None, device=options.device)
     return config, ACTPolicy(config), config.chunk_size, ()
 
 
-def diffusion(inputs, outputs, _):
+def diffusion(inputs, outputs, options):
     from lerobot.policies.diffusion.configuration_diffusion import DiffusionConfig
     from lerobot.policies.diffusion.modeling_diffusion import DiffusionPolicy
 
-    config = DiffusionConfig(input_features=inputs, output_features=outputs, pretrained_backbone_weights=None, device="cuda")
+    config = DiffusionConfig(input_features=inputs, output_features=outputs, pretrained_backbone_weights=None, device=options.device)
     return config, DiffusionPolicy(config), config.horizon, (config.n_obs_steps,)
 
 
@@ -95,10 +96,12 @@ def random_batch(inputs, options, chunk, time_axis, device):
 def main():
     options = arguments()
     rank, world, local = (int(os.environ.get(name, default)) for name, default in (("RANK", 0), ("WORLD_SIZE", 1), ("LOCAL_RANK", 0)))
-    device = torch.device("cuda", local)
-    torch.cuda.set_device(device)
+    on_gpu = options.device == "cuda"
+    device = torch.device("cuda", local) if on_gpu else torch.device("cpu")
+    if on_gpu:
+        torch.cuda.set_device(device)
     if world > 1:
-        dist.init_process_group("nccl")
+        dist.init_process_group("nccl" if on_gpu else "gloo")
     torch.backends.cuda.matmul.allow_tf32 = True
     torch.backends.cudnn.benchmark = True
     torch.manual_seed(1000)
@@ -113,12 +116,12 @@ def main():
     optimizer = preset.build(policy.get_optim_params())
     model = torch.compile(policy) if options.compile and options.policy != "smolvla" else policy
     if world > 1:
-        model = torch.nn.parallel.DistributedDataParallel(model, device_ids=[local], find_unused_parameters=True)
+        model = torch.nn.parallel.DistributedDataParallel(model, device_ids=[local] if on_gpu else None, find_unused_parameters=True)
     batches = [random_batch(inputs, options, chunk, time_axis, device) for _ in range(2)]
 
     def step(number):
         start = time.perf_counter()
-        with torch.autocast("cuda", torch.bfloat16, enabled=options.precision == "bf16-mixed"):
+        with torch.autocast(device.type, torch.bfloat16, enabled=options.precision == "bf16-mixed"):
             loss, _ = model(dict(batches[number % 2]))
         loss.backward()
         torch.nn.utils.clip_grad_norm_(policy.parameters(), preset.grad_clip_norm).item()
@@ -130,7 +133,6 @@ def main():
     first, _ = step(0)
     for number in range(options.warmup):
         step(number)
-    torch.cuda.synchronize()
     measured = [step(number) for number in range(options.steps)]
     median = statistics.median(seconds for seconds, _ in measured)
     if rank == 0:

@@ -1,67 +1,178 @@
 #!/usr/bin/env bash
-# Samples per second of vla_worker and of LeRobot on this machine, as one markdown table. LeRobot 0.6.1 must be importable by --peer-python.
-#   tests/bench/speed.sh [--quick] [--policies "smolvla act diffusion"] [--batches "8 64"] [--gpus "1 2 4"] [--skip-peer] [--peer-python PYTHON] [BIN]
-set -euo pipefail
-here=$(cd "$(dirname "$0")" && pwd)
-bin=$here/../../build/release/bin policies="smolvla act diffusion" batches="8 64" gpus="1 2 4" peer=1 python=python3 steps=30 warmup=15
-while (($#)); do
+# speed.sh [OPTION...] BIN_DIR: how fast vla_worker trains beside LeRobot, one case after the other on this machine; prints tables in Markdown.
+#
+#   --peer-python PYTHON         has lerobot 0.6.1 (python3)
+#   --skip-peer, --skip-ours     run nothing of LeRobot, or of BIN_DIR; results that DIR has already still are in the tables
+#   --parts "step scaling whole checkpoint"
+#   --policies "act diffusion smolvla"
+#   --batches "8 64"             per GPU
+#   --gpus "1 2 4"               for scaling; numbers above the machine's are left out
+#   --steps 30                   that are measured
+#   --limit 120                  seconds that a case may take
+#   --out DIR                    gets every case's JSON and log; a case whose JSON is there is not run again, so DIR belongs to one machine
+# Environment: VLA_LIBRARY_PATH (LD_LIBRARY_PATH of BIN_DIR's programs alone); further options: OURS_OPTIONS (vla_worker), PEER_OPTIONS
+#   (lerobot_peer.py), LEROBOT_OPTIONS (lerobot_whole_path.py).
+# Exits with 1 when a case failed.
+set -uo pipefail
+command="speed.sh $*"
+peer_python=python3 with_peer=1 with_ours=1 parts="step scaling whole checkpoint" policies="act diffusion smolvla" batches="8 64" gpus="1 2 4"
+steps=30 limit=120 out=
+while (($# > 1)); do
   case $1 in
-    --quick) steps=5 gpus=1 batches=8 ;;
-    --policies) policies=$2; shift ;;
-    --batches) batches=$2; shift ;;
-    --gpus) gpus=$2; shift ;;
-    --skip-peer) peer=0 ;;
-    --peer-python) python=$2; shift ;;
-    -*) echo "speed.sh: unknown option $1" >&2; exit 2 ;;
-    *) bin=$1 ;;
+    --skip-peer) with_peer=0 && shift && continue ;;
+    --skip-ours) with_ours=0 && shift && continue ;;
+    --peer-python) peer_python=$2 ;;
+    --parts) parts=$2 ;;
+    --policies) policies=$2 ;;
+    --batches) batches=$2 ;;
+    --gpus) gpus=$2 ;;
+    --steps) steps=$2 ;;
+    --limit) limit=$2 ;;
+    --out) out=$2 ;;
+    *) echo "speed.sh: no option $1" >&2 && exit 2 ;;
   esac
-  shift
+  shift 2
 done
+bin=$(realpath "${1:?speed.sh: BIN_DIR is missing}")
+here=$(cd "$(dirname "$0")" && pwd)
+root=$(realpath "$here/../..")
+demo=$root/tests/data/metaworld_demo
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
+out=${out:-$work/out}
+mkdir -p "$out"
+out=$(realpath "$out")
+export HF_HUB_OFFLINE=1 TOKENIZERS_PARALLELISM=false NCCL_NVLS_ENABLE=${NCCL_NVLS_ENABLE:-0}
+read -ra our_options <<<"${OURS_OPTIONS:-}"
+read -ra peer_options <<<"${PEER_OPTIONS:-}"
+read -ra lerobot_options <<<"${LEROBOT_OPTIONS:-}"
+present=$( (nvidia-smi -L 2>/dev/null || echo none) | wc -l)
+failed=0
 
-# The published sizes of SmolVLM2-500M around the small tokenizer of the tests.
-"$python" - "$here/../data/tiny_smolvlm" "$work/smolvlm" <<'PY'
-import json, pathlib, shutil, sys
-source, target = map(pathlib.Path, sys.argv[1:])
-shutil.copytree(source, target)
-config = json.loads((target / "config.json").read_text())
+# attempt NAME COMMAND...: what it prints becomes NAME.json; the object is its last line
+attempt() {
+  local name=$1 start=$SECONDS
+  shift
+  tail -n 1 "$out/$name.json" 2>/dev/null | grep -q '^{' && return
+  if timeout --kill-after=10 "$limit" "$@" >"$out/$name.json" 2>"$out/$name.log" && tail -n 1 "$out/$name.json" | grep -q '^{'; then
+    echo "$name: $((SECONDS - start)) s" >&2
+  else
+    echo "$name: FAILED after $((SECONDS - start)) s" >&2
+    tail -n 5 "$out/$name.log" >&2
+    rm -f "$out/$name.json"
+    failed=1
+  fi
+}
+# ours NAME GPUS COMMAND OPTION...
+ours() {
+  local name=$1 ranks=$2 launcher=()
+  shift 2
+  ((with_ours)) || return 0
+  ((ranks > 1)) && launcher=("$bin/cxxrun" --nproc_per_node="$ranks")
+  local program=(env "LD_LIBRARY_PATH=${VLA_LIBRARY_PATH:-${LD_LIBRARY_PATH:-}}" "${launcher[@]}" "$bin/vla_worker" "$@"
+    --training.precision=bf16-true --training.batch_size_mode=per_gpu "${our_options[@]}")
+  if [[ $1 == train ]]; then
+    attempt "$name" bash -c 'run=$1 && shift && "$@" --output_dir="$run" >&2 && cat "$run/metrics.jsonl"' - "$work/$name" "${program[@]}"
+    rm -rf "${work:?}/$name"
+  else
+    attempt "$name" "${program[@]}" --json
+  fi
+}
+# peer NAME GPUS SCRIPT OPTION...
+peer() {
+  local name=$1 ranks=$2 script=$here/$3 launcher=("$peer_python")
+  shift 3
+  ((with_peer)) || return 0
+  ((ranks > 1)) && launcher+=(-m torch.distributed.run --standalone --nproc-per-node "$ranks")
+  attempt "$name" "${launcher[@]}" "$script" "$@"
+}
+
+act=(--policy.type=act --dataset.root=synthetic:frames=128,state=7,action=7,image=480x640,cameras=2)
+diffusion=(--policy.type=diffusion --dataset.root=synthetic:frames=128,state=7,action=7,image=96x96)
+# The cache of frozen features needs more samples than a few batches.
+smolvla=(--policy.type=smolvla --policy.vlm_model_name="$work/vlm" --policy.load_vlm_weights=false
+  --dataset.root=synthetic:frames=512,state=7,action=7,image=256x256,cameras=2)
+peer_act=(--policy act --height 480 --width 640)
+peer_diffusion=(--policy diffusion --cameras 1 --height 96 --width 96)
+peer_smolvla=(--policy smolvla)
+cp -r "$root/tests/data/tiny_smolvlm" "$work/vlm"
+python3 - "$work/vlm/config.json" <<'PYTHON'
+import json, sys
+config = json.load(open(sys.argv[1]))
 config["scale_factor"] = 4
-config["text_config"].update(hidden_size=960, intermediate_size=2560, num_hidden_layers=32, num_attention_heads=15, num_key_value_heads=5,
-                             head_dim=64, max_position_embeddings=8192, vocab_size=49280)
-config["text_config"]["rope_parameters"]["rope_theta"] = 100000.0
-config["vision_config"].update(hidden_size=768, intermediate_size=3072, num_hidden_layers=12, num_attention_heads=12, image_size=512, patch_size=16)
-(target / "config.json").write_text(json.dumps(config))
-PY
+config["text_config"] |= dict(hidden_size=960, intermediate_size=2560, num_hidden_layers=32, num_attention_heads=15, num_key_value_heads=5,
+                              head_dim=64, vocab_size=49280, max_position_embeddings=8192)
+config["vision_config"] |= dict(hidden_size=768, intermediate_size=3072, num_hidden_layers=12, num_attention_heads=12, image_size=512, patch_size=16)
+json.dump(config, open(sys.argv[1], "w"))
+PYTHON
 
-declare -A peer_options=([smolvla]="--cameras 2 --height 256 --width 256" [act]="--cameras 2 --height 480 --width 640"
-  [diffusion]="--cameras 1 --height 96 --width 96")
-
-ours() { # policy batch gpus
-  local extra=()
-  [[ $1 == smolvla ]] && extra=(--policy.vlm_model_name="$work/smolvlm")
-  "$bin/cxxrun" --nproc_per_node="$3" "$bin/vla_worker" bench --config "$here/configs/$1.yaml" --json="$work/ours.json" --resident \
-    --steps "$steps" --warmup "$warmup" --training.batch_size="$2" "${extra[@]}" >"$work/log" 2>&1 || { tail -5 "$work/log" >&2; return 1; }
-  "$python" -c 'import json, sys; print(round(json.load(open(sys.argv[1]))["samples_per_s_per_gpu"], 1))' "$work/ours.json"
+# step_case POLICY BATCH GPUS
+step_case() {
+  local -n options=$1
+  ours "ours-$1-$2-$3" "$3" bench --resident --steps="$steps" "${options[@]}" --training.batch_size="$2"
 }
-
-theirs() { # policy batch gpus
-  # shellcheck disable=SC2086
-  "$python" -m torch.distributed.run --nproc-per-node "$3" "$here/lerobot_peer.py" --policy "$1" --batch "$2" ${peer_options[$1]} \
-    --steps "$steps" 2>"$work/log" | grep '^{' | "$python" -c 'import json, sys; print(json.load(sys.stdin)["samples_s_gpu"])' ||
-    { tail -5 "$work/log" >&2; return 1; }
+# peer_step_case POLICY BATCH GPUS PRECISION
+peer_step_case() {
+  local -n options=peer_$1
+  peer "peer-$1-$2-$3-$4" "$3" lerobot_peer.py "${options[@]}" --batch "$2" --precision "$4" --steps "$steps" "${peer_options[@]}"
 }
-
-echo "| policy | batch per GPU | GPUs | vla_worker, samples/s per GPU | LeRobot | ratio |"
-echo "|---|---|---|---|---|---|"
-for policy in $policies; do
-  for batch in $batches; do
-    for count in $gpus; do
-      own=$(ours "$policy" "$batch" "$count") || own=failed
-      other=- ratio=-
-      ((peer)) && { other=$(theirs "$policy" "$batch" "$count") || other=failed; }
-      [[ $own$other =~ ^[0-9.]+$ ]] && ratio=$(awk "BEGIN { printf \"%.1f\", $own / $other }")
-      echo "| $policy | $batch | $count | $own | $other | $ratio |"
+one_gpu() {
+  local policy batch kept
+  for policy in $policies; do
+    for batch in $batches; do
+      peer_step_case "$policy" "$batch" 1 default
+      peer_step_case "$policy" "$batch" 1 bf16-mixed
+      step_case "$policy" "$batch" 1
+      [[ $policy == smolvla ]] || continue
+      for kept in vision prefix; do
+        ours "ours-smolvla_$kept-$batch-1" 1 bench --steps="$steps" "${smolvla[@]}" --training.batch_size="$batch" --training.frozen_cache=$kept
+      done
     done
   done
+}
+scaling() {
+  local policy batch ranks most=1
+  for ranks in $gpus; do ((ranks <= present && ranks > most)) && most=$ranks; done
+  for policy in $policies; do
+    for batch in $batches; do
+      for ranks in $gpus; do ((ranks <= present)) && step_case "$policy" "$batch" "$ranks"; done
+      ((most > 1)) && peer_step_case "$policy" "$batch" 1 default && peer_step_case "$policy" "$batch" "$most" default
+    done
+  done
+}
+# Frames are decoded in the first epoch and come from the frame cache in later ones.
+whole_path() {
+  local batch epoch warmup=15 first options
+  local frames
+  frames=$(python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))["total_frames"])' "$demo/meta/info.json")
+  for batch in $batches; do
+    epoch=$((frames / batch)) first=$((epoch - warmup))
+    options=(--policy.type=act --dataset.root="$demo" --training.num_workers=4 --training.batch_size="$batch")
+    peer "peer-whole-$batch" 1 lerobot_whole_path.py --dataset "$demo" --batch "$batch" --steps 60 --dataset.video_backend=pyav "${lerobot_options[@]}"
+    ours "ours-whole_first-$batch" 1 bench --warmup=$warmup --steps=$((first > 60 ? 60 : first)) "${options[@]}"
+    ours "ours-whole_later-$batch" 1 bench --warmup=$((epoch + 10)) --steps=100 "${options[@]}"
+  done
+}
+checkpoints() {
+  local batch
+  for batch in $batches; do
+    ours "checkpoint-$batch" 1 train --policy.type=act --dataset.root="$demo" --training.num_workers=4 --training.batch_size="$batch" \
+      --training.steps=500 --training.save_freq=100 --training.log_freq=10 --training.keep_checkpoints=1
+  done
+}
+
+for part in $parts; do
+  case $part in
+    step) one_gpu ;;
+    scaling) scaling ;;
+    whole) whole_path ;;
+    checkpoint) checkpoints ;;
+    *) echo "speed.sh: no part $part" >&2 && exit 2 ;;
+  esac
 done
+
+printf '%s GPUs: %s\n' "$present" "$(nvidia-smi --query-gpu=name,driver_version --format=csv,noheader 2>/dev/null | sort -u | sed 's/, / with driver /' | paste -sd ';' -)"
+((with_peer)) && "$peer_python" -c 'import platform, lerobot, torch
+print(f"LeRobot {lerobot.__version__} with torch {torch.__version__}, Python {platform.python_version()}")' 2>/dev/null
+python3 "$here/speed_table.py" "$out" "$command"
+exit $failed
