@@ -58,6 +58,7 @@ attempt() {
     echo "$name: $((SECONDS - start)) s" >&2
   else
     echo "$name: FAILED after $((SECONDS - start)) s" >&2
+    ((SECONDS - start < limit)) || echo "stopped after the limit of $limit s" >>"$out/$name.log"
     tail -n 5 "$out/$name.log" >&2
     rm -f "$out/$name.json"
     failed=1
@@ -87,11 +88,10 @@ peer() {
   attempt "$name" "${launcher[@]}" "$script" "$@"
 }
 
-act=(--policy.type=act --dataset.root=synthetic:frames=128,state=7,action=7,image=480x640,cameras=2)
-diffusion=(--policy.type=diffusion --dataset.root=synthetic:frames=128,state=7,action=7,image=96x96)
-# The cache of frozen features needs more samples than a few batches.
+act=(--policy.type=act --dataset.root=synthetic:frames=FRAMES,state=7,action=7,image=480x640,cameras=2)
+diffusion=(--policy.type=diffusion --dataset.root=synthetic:frames=FRAMES,state=7,action=7,image=96x96)
 smolvla=(--policy.type=smolvla --policy.vlm_model_name="$work/vlm" --policy.load_vlm_weights=false
-  --dataset.root=synthetic:frames=512,state=7,action=7,image=256x256,cameras=2)
+  --dataset.root=synthetic:frames=FRAMES,state=7,action=7,image=256x256,cameras=2)
 peer_act=(--policy act --height 480 --width 640)
 peer_diffusion=(--policy diffusion --cameras 1 --height 96 --width 96)
 peer_smolvla=(--policy smolvla)
@@ -106,10 +106,11 @@ config["vision_config"] |= dict(hidden_size=768, intermediate_size=3072, num_hid
 json.dump(config, open(sys.argv[1], "w"))
 PYTHON
 
-# step_case POLICY BATCH GPUS
+# step_case POLICY BATCH GPUS: on two full batches
 step_case() {
   local -n options=$1
-  ours "ours-$1-$2-$3" "$3" bench --resident --steps="$steps" "${options[@]}" --training.batch_size="$2"
+  local frames=$((2 * $2 * $3 + 64))
+  ours "ours-$1-$2-$3" "$3" bench --resident --steps="$steps" "${options[@]/FRAMES/$frames}" --data.cache=none --training.batch_size="$2"
 }
 # peer_step_case POLICY BATCH GPUS PRECISION
 peer_step_case() {
@@ -125,7 +126,8 @@ one_gpu() {
       step_case "$policy" "$batch" 1
       [[ $policy == smolvla ]] || continue
       for kept in vision prefix; do
-        ours "ours-smolvla_$kept-$batch-1" 1 bench --steps="$steps" "${smolvla[@]}" --training.batch_size="$batch" --training.frozen_cache=$kept
+        ours "ours-smolvla_$kept-$batch-1" 1 bench --steps="$steps" "${smolvla[@]/FRAMES/$((8 * batch))}" \
+          --training.batch_size="$batch" --training.frozen_cache=$kept
       done
     done
   done
@@ -142,8 +144,7 @@ scaling() {
 }
 # Frames are decoded in the first epoch and come from the frame cache in later ones.
 whole_path() {
-  local batch epoch warmup=15 first options
-  local frames
+  local batch epoch warmup=15 first options frames
   frames=$(python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))["total_frames"])' "$demo/meta/info.json")
   for batch in $batches; do
     epoch=$((frames / batch)) first=$((epoch - warmup))
@@ -171,7 +172,7 @@ for part in $parts; do
   esac
 done
 
-printf '%s GPUs: %s\n' "$present" "$(nvidia-smi --query-gpu=name,driver_version --format=csv,noheader 2>/dev/null | sort -u | sed 's/, / with driver /' | paste -sd ';' -)"
+printf 'Machine: %s\n' "$(nvidia-smi --query-gpu=name,driver_version --format=csv,noheader 2>/dev/null | sort | uniq -c | sed -E 's/^ *([0-9]+) (.*), /\1 x \2 with driver /' | paste -sd ';' -)"
 ((with_peer)) && "$peer_python" -c 'import platform, lerobot, torch
 print(f"LeRobot {lerobot.__version__} with torch {torch.__version__}, Python {platform.python_version()}")' 2>/dev/null
 python3 "$here/speed_table.py" "$out" "$command"

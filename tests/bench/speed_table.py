@@ -24,9 +24,11 @@ class Results:
 
     def lines(self, name):
         file = self.folder / f"{name}.json"
-        if not file.exists():
-            return "failed" if (self.folder / f"{name}.log").exists() else None
-        return [json.loads(line) for line in file.read_text().splitlines() if line.startswith("{")]
+        found = [json.loads(line) for line in file.read_text().splitlines() if line.startswith("{")] if file.exists() else []
+        return found or ("failed" if (self.folder / f"{name}.log").exists() else None)
+
+    def measured(self, pattern):
+        return {file.stem: self.lines(file.stem)[-1] for file in sorted(self.folder.glob(pattern)) if isinstance(self.lines(file.stem), list)}
 
     def ours(self, name, batch, gpus=1):
         lines = self.lines(f"ours-{name}-{batch}-{gpus}" if not name.startswith("whole") else f"ours-{name}-{batch}")
@@ -90,7 +92,7 @@ def checkpoint_rows(results, batches):
             continue
         text = lines
         if isinstance(lines, list):
-            window, period = 10, 100
+            window, period = lines[0]["step"], 100
             usual = statistics.median(line["step_s"] for line in lines if line["step"] > period)
             periods = [[line["step_s"] for line in lines if begin < line["step"] <= begin + period] for begin in range(period, lines[-1]["step"], period)]
             stall = statistics.median(window * sum(seconds - usual for seconds in steps) for steps in periods)
@@ -114,12 +116,11 @@ def scaling_rows(results, batches):
 
 
 def notes(results):
-    for file in sorted(results.folder.glob("ours-*.json")):
-        case = results.lines(file.stem)[-1]
+    for name, case in results.measured("ours-*.json").items():
         if case["why_no_graph"]:
-            yield f"{file.stem}: steps are no CUDA graph: {case['why_no_graph']}"
+            yield f"{name}: steps are no CUDA graph: {case['why_no_graph']}"
     for file in sorted(results.folder.glob("*.log")):
-        if not file.with_suffix(".json").exists():
+        if results.lines(file.stem) == "failed":
             yield f"{file.stem} failed: {(file.read_text(errors='replace').strip().splitlines() or ['no output'])[-1]}"
 
 
@@ -127,8 +128,7 @@ def main():
     results = Results(Path(sys.argv[1]))
     logs = results.folder.glob("*.log")
     batches = sorted({int(part) for log in logs for part in log.stem.split("-")[1:] if part.isdigit() and log.stem.split("-").index(part) < 3})
-    newest = [results.lines(file.stem)[-1] for file in results.folder.glob("ours-*.json")][:1]
-    for case in newest:
+    for case in list(results.measured("ours-*.json").values())[:1]:
         print(", ".join(f"{name} {version}" for name, version in case["versions"].items()), f"with {case['precision']} on {case['device']}")
     if len(sys.argv) > 2:
         print(f"Command: {sys.argv[2]}")
