@@ -73,6 +73,7 @@ ours() {
   local program=(env "LD_LIBRARY_PATH=${VLA_LIBRARY_PATH:-${LD_LIBRARY_PATH:-}}" "${launcher[@]}" "$bin/vla_worker" "$@"
     --training.precision=bf16-true --training.batch_size_mode=per_gpu "${our_options[@]}")
   if [[ $1 == train ]]; then
+    # shellcheck disable=SC2016
     attempt "$name" bash -c 'run=$1 && shift && "$@" --output_dir="$run" >&2 && cat "$run/metrics.jsonl"' - "$work/$name" "${program[@]}"
     rm -rf "${work:?}/$name"
   else
@@ -88,13 +89,16 @@ peer() {
   attempt "$name" "${launcher[@]}" "$script" "$@"
 }
 
-act=(--policy.type=act --dataset.root=synthetic:frames=FRAMES,state=7,action=7,image=480x640,cameras=2)
-diffusion=(--policy.type=diffusion --dataset.root=synthetic:frames=FRAMES,state=7,action=7,image=96x96)
-smolvla=(--policy.type=smolvla --policy.vlm_model_name="$work/vlm" --policy.load_vlm_weights=false
-  --dataset.root=synthetic:frames=FRAMES,state=7,action=7,image=256x256,cameras=2)
-peer_act=(--policy act --height 480 --width 640)
-peer_diffusion=(--policy diffusion --cameras 1 --height 96 --width 96)
-peer_smolvla=(--policy smolvla)
+# shellcheck disable=SC2034,SC2054
+{
+  act=(--config="$here/configs/act.yaml" --dataset.root=synthetic:frames=FRAMES,state=7,action=7,image=480x640,cameras=2)
+  diffusion=(--config="$here/configs/diffusion.yaml" --dataset.root=synthetic:frames=FRAMES,state=7,action=7,image=96x96)
+  smolvla=(--config="$here/configs/smolvla.yaml" --policy.vlm_model_name="$work/vlm" --policy.load_vlm_weights=false
+    --dataset.root=synthetic:frames=FRAMES,state=7,action=7,image=256x256,cameras=2)
+  peer_act=(--policy act --height 480 --width 640)
+  peer_diffusion=(--policy diffusion --cameras 1 --height 96 --width 96)
+  peer_smolvla=(--policy smolvla)
+}
 cp -r "$root/tests/data/tiny_smolvlm" "$work/vlm"
 python3 - "$work/vlm/config.json" <<'PYTHON'
 import json, sys
@@ -126,7 +130,7 @@ one_gpu() {
       step_case "$policy" "$batch" 1
       [[ $policy == smolvla ]] || continue
       for kept in vision prefix; do
-        ours "ours-smolvla_$kept-$batch-1" 1 bench --steps="$steps" "${smolvla[@]/FRAMES/$((8 * batch))}" \
+        ours "ours-smolvla_$kept-$batch-1" 1 bench --steps="$steps" "${smolvla[@]/FRAMES/$((8 * (batch > 64 ? batch : 64)))}" \
           --training.batch_size="$batch" --training.frozen_cache=$kept
       done
     done
