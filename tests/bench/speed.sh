@@ -158,11 +158,13 @@ whole_path() {
     ours "ours-whole_later-$batch" 1 bench --warmup=$((epoch + 10)) --steps=100 "${options[@]}"
   done
 }
+# Far enough apart for one to be on disk before the next; three count.
 checkpoints() {
-  local batch
+  local batch period
   for batch in $batches; do
+    period=$((batch < 32 ? 800 : 200))
     ours "checkpoint-$batch" 1 train --policy.type=act --dataset.root="$demo" --training.num_workers=4 --training.batch_size="$batch" \
-      --training.steps=500 --training.save_freq=100 --training.log_freq=10 --training.keep_checkpoints=1
+      --training.steps=$((4 * period)) --training.save_freq=$period --training.log_freq=$((period / 20)) --training.keep_checkpoints=1
   done
 }
 

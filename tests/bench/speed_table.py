@@ -85,17 +85,16 @@ def start_rows(results, batches):
 
 
 def checkpoint_rows(results, batches):
-    """What the windows between two checkpoints took more than as many usual windows."""
+    """A checkpoint is written after every 20th window: what the ten windows after it took more than the ten before the next one."""
     for batch in batches:
         lines = results.lines(f"checkpoint-{batch}")
         if lines is None:
             continue
         text = lines
         if isinstance(lines, list):
-            window, period = lines[0]["step"], 100
-            usual = statistics.median(line["step_s"] for line in lines if line["step"] > period)
-            periods = [[line["step_s"] for line in lines if begin < line["step"] <= begin + period] for begin in range(period, lines[-1]["step"], period)]
-            stall = statistics.median(window * sum(seconds - usual for seconds in steps) for steps in periods)
+            window, seconds = lines[0]["step"], [line["step_s"] for line in lines]
+            stalls = [window * (sum(seconds[i:i + 10]) - 10 * statistics.median(seconds[i + 10:i + 20])) for i in range(20, len(seconds), 20)]
+            stall, usual = statistics.median(stalls), statistics.median(seconds[20:])
             text = f"{stall * 1e3:.1f} ms = {stall / usual:.2f} steps of {usual * 1e3:.1f} ms"
         yield f"training stalled by a checkpoint, ACT on the demo, batch {batch}", "–", text, "–", "≤ 1 step"
 
