@@ -75,6 +75,8 @@ TEST(ConfigAliases, EverySpellingSetsItsOption) {
       {{"data.num_workers=3"}, "training.num_workers", "3"},
       {{"dataloader.num_workers=3"}, "training.num_workers", "3"},
       {{"--steps", "100"}, "training.steps", "100"},
+      {{"--timing"}, "logging.timing", "true"},
+      {{"--profile=3"}, "logging.profile_steps", "3"},
       {{"--max_steps=100"}, "training.steps", "100"},
       {{"--max_train_steps=20000"}, "training.steps", "20000"},
       {{"training.max_train_steps=100"}, "training.steps", "100"},
