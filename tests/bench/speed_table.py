@@ -94,8 +94,8 @@ def checkpoint_rows(results, batches):
         if isinstance(lines, list):
             window, seconds = lines[0]["step"], [line["step_s"] for line in lines]
             stalls = [window * (sum(seconds[i:i + 10]) - 10 * statistics.median(seconds[i + 10:i + 20])) for i in range(20, len(seconds), 20)]
-            stall, usual = statistics.median(stalls), statistics.median(seconds[20:])
-            text = f"{stall * 1e3:.1f} ms = {stall / usual:.2f} steps of {usual * 1e3:.1f} ms"
+            stall, before, after = statistics.median(stalls), statistics.median(seconds[10:20]), statistics.median(seconds[20:])
+            text = f"{stall * 1e3:.1f} ms = {stall / after:.2f} steps of {after * 1e3:.1f} ms (before the first: {before * 1e3:.1f} ms)"
         yield f"training stalled by a checkpoint, ACT on the demo, batch {batch}", "–", text, "–", "≤ 1 step"
 
 
