@@ -65,9 +65,9 @@ void CheckpointWriter::save(TrainingState state, CheckpointFiles files, std::opt
   const int64_t step = state.step;
   add_training_state(files, state);
   snapshot_.take(files);
-  thread_ = std::jthread([this, step, files = std::move(files)] {
+  thread_ = std::jthread([this, step, files = std::move(files)]() mutable {
     try {
-      snapshot_.wait();
+      snapshot_.bring_home(files);
       write(step, files);
       is_saved_ = true;
     } catch (const std::exception& e) {

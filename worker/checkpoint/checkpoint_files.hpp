@@ -21,18 +21,22 @@ struct CheckpointFiles {
   int64_t bytes() const;
 };
 
-// Copies of tensors on the host that later training steps do not touch. The memory, page-locked for tensors of a GPU, is kept for the
-// next snapshot. take() only queues the copies on the current stream; the GPU goes on with them in order.
+// Copies of tensors on the host that later training steps do not touch. Those of a GPU are first copied on the GPU, if it has room for
+// them twice, which holds training up as long as its memory takes; then beside training to page-locked memory, which is kept for the next
+// snapshot. Without the room training waits for them to cross the bus.
 class HostSnapshot {
  public:
-  // Replaces every tensor of `files` by its copy. The copies of the snapshot before must be out of use.
+  // Replaces every tensor of `files` by a copy, queued on the current stream. The copies of the snapshot before must be out of use.
   void take(CheckpointFiles& files);
-  // Until the copies have arrived; on any thread.
-  void wait() const;
+  // Brings the copies of the last take() to the host and waits for them; on any thread.
+  void bring_home(CheckpointFiles& files);
 
  private:
+  // Memory for a tensor's copy: that of the snapshot before where it fits.
+  at::Tensor host_memory(const std::string& file, const std::string& name, const at::Tensor& like);
+
   std::map<std::pair<std::string, std::string>, at::Tensor> memory_;  // by file and name
-  std::optional<c10::Event> copied_;
+  std::optional<c10::Event> taken_;
 };
 
 // Writes all files into an existing folder, creating its sub-folders, and kManifestFile, and syncs them. `after_each` is called after
