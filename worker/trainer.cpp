@@ -244,7 +244,7 @@ void Trainer::train_step() {
   }
   timer.mark(StepMark::kUpdated);
   graph_->end_step();
-  window_.count_step(sampler_.global_batch_size(step_));
+  window_.count_step(sampler_.global_batch_size(resident_ ? first_resident_ + step_ % static_cast<int64_t>(kResidentSteps) : step_));
   launcher_.beat(++step_);
   if (start_timing().is_open()) end_start();
 }

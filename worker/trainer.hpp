@@ -126,6 +126,7 @@ class Trainer {
   torch::Tensor device_step_;  // int64 scalar: step_ for kernels; undefined on the CPU
   std::optional<StepGraph> graph_;
   std::optional<std::vector<std::vector<Batch>>> resident_;  // micro-batches of the steps that measure() repeats
+  int64_t first_resident_ = 0;  // the first of these steps
   int64_t flops_ = 0;  // of a micro-batch, forward and backward; 0 = not counted yet
   std::optional<double> peak_flops_;  // of this rank's device
   int64_t skipped_in_a_row_ = 0, skipped_at_ = -1;

@@ -111,7 +111,10 @@ void Trainer::validate() {
 }
 
 Measurement Trainer::measure(const MeasureOptions& options) {
-  if (options.resident) resident_.emplace();
+  if (options.resident) {
+    resident_.emplace();
+    first_resident_ = step_;
+  }
   const auto step = [&] {
     if (step_ >= total_steps_) throw cxxrun::UsageError("training.steps = {} are too few for {} steps of warm-up and {} measured ones", total_steps_, options.warmup, options.steps);
     train_step();
