@@ -67,7 +67,7 @@ TEST_F(SameTraining, TheSeedDecidesIt) {
   run(1, small_act(out("b"), {"--training.steps=2", "--training.num_workers=3"}));
   run(1, small_act(out("c"), {"--training.steps=2", "--training.seed=1"}));
   // Kernels of a GPU add up in any order.
-  EXPECT_LE(largest_difference(weights(out("a")), weights(out("b"))), device_option() == "--device=cpu" ? 0 : 1e-3);
+  EXPECT_LE(largest_difference(weights(out("a")), weights(out("b"))), cxxrun::testing::device_option() == "--device=cpu" ? 0 : 1e-3);
   EXPECT_GT(largest_difference(weights(out("a")), weights(out("c"))), 1e-2);
 }
 

@@ -11,7 +11,7 @@ struct StepGraph : TrainingTest {
   // 20 steps: 11 as they are, then graphs; random numbers, rates and averages change from step to step.
   Words small(const std::string& name, const Words& options = {}) {
     return small_act(out(name), Words{"--scheduler.type=cosine", "--scheduler.warmup_steps=4", "--ema.enable", "--ema.update_after_step=2",
-                                      "--speed.deterministic"} + options);
+                                      "--speed.mode=fast", "--speed.deterministic"} + options);
   }
   // The same from both.
   void expect_same_training(const std::string& left, const std::string& right) {

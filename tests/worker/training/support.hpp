@@ -32,13 +32,14 @@ inline Words worker(int ranks, const Words& options) {
   return Words{cxxrun::testing::cxxrun_path(), fmt::format("--nproc_per_node={}", ranks), "--shutdown-timeout=10", worker_path()} + options;
 }
 
-// 61 frames in batches of 8: an epoch ends with a short batch of 5, and 20 steps see three epochs.
+// 61 frames in batches of 8: an epoch ends with a short batch of 5, and 20 steps see three epochs. In reference mode, whose dropout does not
+// depend on the ranks, on GPUs too.
 inline Words small_act(const std::filesystem::path& output_dir, const Words& options = {}) {
   return Words{"--policy.type=act", "--dataset.root=synthetic:frames=61,state=4,action=3,episodes=4,image=32x32", "--policy.chunk_size=4",
                "--policy.n_action_steps=4", "--policy.dim_model=32", "--policy.n_heads=2", "--policy.dim_feedforward=48",
                "--policy.n_encoder_layers=1", "--policy.n_vae_encoder_layers=1", "--policy.latent_dim=4", "--policy.dropout=0.1",
                "--policy.optimizer_lr_backbone=1e-3", "--optimizer.lr=1e-3", "--training.batch_size=8", "--training.steps=20",
-               "--training.log_freq=1", "--training.save_freq=0", "--training.num_workers=1", cxxrun::testing::device_option(),
+               "--training.log_freq=1", "--training.save_freq=0", "--training.num_workers=1", "--speed.mode=reference", cxxrun::testing::device_option(),
                "--output_dir=" + output_dir.string()} + options;
 }
 
