@@ -127,7 +127,7 @@ void FrozenCache::choose_place(const FrozenCacheOptions& options, const torch::T
     shape[0] = frames_.samples;
     table_ = at::zeros(shape, example.options());
   } else if (!options.folder.empty()) {
-    const std::string name = fingerprint(fmt::format("{} {} {} {}", options.identity, name_of(level_), c10::toString(example.scalar_type()), frames_.frame_bytes[0]));
+    const std::string name = fingerprint(fmt::format("{} {} {} {}", options.identity(), name_of(level_), c10::toString(example.scalar_type()), frames_.frame_bytes[0]));
     rows_ = data::disk_frame_cache(frames_, options.folder / ("frozen-" + name), std::stoull(name, nullptr, 16));
   } else {
     const auto room = static_cast<double>(data::memory_budget()) / static_cast<double>(world.local_size());

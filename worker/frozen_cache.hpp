@@ -31,7 +31,7 @@ struct FrozenCacheOptions {
   FrozenLevel level = FrozenLevel::kVision;
   double gb = 0;  // 10^9 bytes of the GPU's memory; 0 = half of what is free
   std::filesystem::path folder = {};  // where the file is kept if the GPU's memory is too small; empty = in the process's memory
-  std::string identity = {};  // of weights, preprocessing and data
+  std::function<std::string()> identity = {};  // of weights, preprocessing and data; asked for where there is a file
 };
 
 class FrozenCache {

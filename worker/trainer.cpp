@@ -142,10 +142,10 @@ Trainer::Trainer(const TrainingJob& job, const cxxrun::World& world, ShutdownWat
       lr_(resolve_lr(job.config.optimizer.lr, options_.lr_scaling, world.size(), options_.batch_size_mode)),
       optimizer_(policy_->parameter_groups(), job.config.optimizer, std::exchange(masters_, {})),
       agreement_(world, shutdown),
+      graph_(why_no_graph(job.config, world), job.config.speed.graph == "on"),
       shutdown_(shutdown),
       launcher_(launcher) {
   apply_tf32(precision_);
-  graph_.emplace(why_no_graph(job.config, world), job.config.speed.graph == "on");
   if (world.device().is_cuda()) {
     device_step_ = torch::zeros({}, torch::dtype(torch::kLong).device(world.device()));
     at::Context& context = at::globalContext();
@@ -239,11 +239,11 @@ void Trainer::train_step() {
   const PhaseRange range("step");
   for (size_t i = 0; i < micro_batches.size(); ++i) {
     const bool is_last = i + 1 == micro_batches.size();
-    graph_->run(is_last, micro_batches[i], counts,
+    graph_.run(is_last, micro_batches[i], counts,
                 [&](const Batch& batch, const torch::Tensor& sums) { run_micro_batch(batch, sums, is_last); });
   }
   timer.mark(StepMark::kUpdated);
-  graph_->end_step();
+  graph_.end_step();
   window_.count_step(sampler_.global_batch_size(resident_ ? first_resident_ + step_ % static_cast<int64_t>(kResidentSteps) : step_));
   launcher_.beat(++step_);
   if (start_timing().is_open()) end_start();
@@ -319,8 +319,10 @@ Batch Trainer::prepared(const data::Slot& slot, const data::SampleLayout& layout
 }
 
 void Trainer::make_frozen_cache(FrozenLevel level, const data::SampleRequest& request) {
-  const auto options = nlohmann::json::parse(options_as_json(job_.table));
-  const std::string identity = frozen_fingerprint(*policy_) + data_fingerprint_ + options.at("policy").dump() + options.at("dataset").dump();
+  const auto identity = [&] {
+    const auto options = nlohmann::json::parse(options_as_json(job_.table));
+    return frozen_fingerprint(*policy_) + data_fingerprint_ + options.at("policy").dump() + options.at("dataset").dump();
+  };
   const auto features = [&](const data::Slot& slot, const data::SampleLayout& layout) {
     const AutocastGuard autocast(precision_, world_.device());
     return policy_->frozen_features(level, prepared(slot, layout));

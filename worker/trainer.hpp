@@ -124,7 +124,7 @@ class Trainer {
   std::optional<FrozenCache> frozen_;
   std::unique_ptr<data::Loader> loader_;
   torch::Tensor device_step_;  // int64 scalar: step_ for kernels; undefined on the CPU
-  std::optional<StepGraph> graph_;
+  StepGraph graph_;
   std::optional<std::vector<std::vector<Batch>>> resident_;  // micro-batches of the steps that measure() repeats
   int64_t first_resident_ = 0;  // the first of these steps
   int64_t flops_ = 0;  // of a micro-batch, forward and backward; 0 = not counted yet

@@ -131,7 +131,7 @@ Measurement Trainer::measure(const MeasureOptions& options) {
     step();
     seconds.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
   }
-  Measurement result{.metrics = {}, .median_step_s = 0, .as_graph = graph_->is_replayed(), .graph_nodes = graph_->nodes(), .why_no_graph = graph_->reason()};
+  Measurement result{.metrics = {}, .median_step_s = 0, .as_graph = graph_.is_replayed(), .graph_nodes = graph_.nodes(), .why_no_graph = graph_.reason()};
   agreement_.settle();
   result.metrics = close_window();
   std::ranges::nth_element(seconds, seconds.begin() + options.steps / 2);

@@ -42,7 +42,7 @@ struct FrozenCacheTest : testing::Test {
       ++calls;
       return policy->frozen_features(level, batch_of(slot, layout));
     };
-    return FrozenCache({.level = level, .gb = 0, .folder = folder, .identity = frozen_fingerprint(*policy)}, dataset, request, {.rows = kRows}, of, world);
+    return FrozenCache({.level = level, .gb = 0, .folder = folder, .identity = [&] { return frozen_fingerprint(*policy); }}, dataset, request, {.rows = kRows}, of, world);
   }
 
   // All samples, last ones first, the last batch with a row of padding.
