@@ -5,17 +5,24 @@
 namespace vla {
 namespace {
 
-constexpr unsigned kWarp = 32, kMostThreads = 256;
+constexpr int kWarp = 32, kMostThreads = 256;
 
-// The threads of a block, a multiple of a warp.
+// The threads of a block, whole warps: packs of channels side by side, then steps. Those beyond the last step have none.
+template <int N>
 struct Block {
-  __device__ int64_t begin() const { return threadIdx.x; }
-  __device__ int64_t size() const { return blockDim.x; }
-  // In a fixed order; every thread gets it.
+  static constexpr int kPack = N;
+  int packs, step_lanes;
+
+  __device__ int64_t channel() const { return static_cast<int>(threadIdx.x) % packs * N; }
+  __device__ int64_t channels_at_once() const { return packs * N; }
+  __device__ int64_t step() const { return own_step() < step_lanes ? own_step() : INT64_MAX; }
+  __device__ int64_t steps_at_once() const { return step_lanes; }
+
+  // In a fixed order.
   template <class R>
   __device__ R sum(R value) const {
     __shared__ R of_warp[kMostThreads / kWarp];
-    for (unsigned offset = kWarp / 2; offset > 0; offset /= 2) value += __shfl_xor_sync(0xffffffffU, value, offset);
+    for (int offset = kWarp / 2; offset > 0; offset /= 2) value += __shfl_xor_sync(0xffffffffU, value, offset);
     if (threadIdx.x % kWarp == 0) of_warp[threadIdx.x / kWarp] = value;
     __syncthreads();
     R all = 0;
@@ -23,16 +30,43 @@ struct Block {
     __syncthreads();  // the memory is used again by the next sum
     return all;
   }
+
+  template <class R, int M, class F>
+  __device__ void sum_steps(const R (&sums)[M][N], int kinds, int64_t width, const F& f) const {
+    __shared__ Pack<R, N> of_thread[M][kMostThreads];
+    for (int kind = 0; kind < M; ++kind) {
+      for (int i = 0; i < N; ++i) of_thread[kind][threadIdx.x].at[i] = sums[kind][i];
+    }
+    __syncthreads();
+    const int side = packs * N;
+    for (int i = static_cast<int>(threadIdx.x); i < kinds * side; i += static_cast<int>(blockDim.x)) {
+      const int kind = i / side, channel = i % side;
+      if (channel >= width) continue;
+      R all = 0;
+      for (int step = 0; step < step_lanes; ++step) all += of_thread[kind][step * packs + channel / N].at[channel % N];
+      f(kind, channel, all);
+    }
+    __syncthreads();
+  }
+
+ private:
+  __device__ int own_step() const { return static_cast<int>(threadIdx.x) / packs; }
 };
 
-template <class T, class P>
-__global__ void forward_kernel(GroupNormMish norm, GroupNormMish::Forward<T, P> of) {
-  norm.forward(of, blockIdx.x / norm.groups, blockIdx.x % norm.groups, Block{});
+template <class T, class P, int N>
+__global__ void __launch_bounds__(kMostThreads) forward_kernel(GroupNormMish norm, GroupNormMish::Forward<T, P> of, Block<N> block) {
+  norm.forward(of, blockIdx.x / norm.groups, blockIdx.x % norm.groups, block);
+}
+
+template <class T, class P, int N>
+__global__ void __launch_bounds__(kMostThreads) backward_kernel(GroupNormMish norm, GroupNormMish::Backward<T, P> of, Block<N> block) {
+  norm.backward(of, blockIdx.x / norm.groups, blockIdx.x % norm.groups, block);
 }
 
 template <class T, class P>
-__global__ void backward_kernel(GroupNormMish norm, GroupNormMish::Backward<T, P> of) {
-  norm.backward(of, blockIdx.x / norm.groups, blockIdx.x % norm.groups, Block{});
+__global__ void sum_rows_kernel(GroupNormMish norm, GroupNormMish::Backward<T, P> of) {
+  const int64_t at = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  if (at < 2 * norm.channels) norm.sum_rows(of, at);
 }
 
 // f(element of x, element of the parameters).
@@ -48,9 +82,22 @@ cudaError_t with_elements(CudaElement type, bool real_parameters, const F& f) {
   });
 }
 
-unsigned threads_of(const GroupNormMish& norm) {
-  const auto channels = static_cast<unsigned>(std::min<int64_t>(norm.group_channels(), kMostThreads));
-  return (channels + kWarp - 1) / kWarp * kWarp;
+// f(block, blocks, threads) with packs as wide as channels and addresses allow. More than four numbers would leave threads without work:
+// the U-Net's groups have a thousand.
+template <class T, class F>
+void with_block(const GroupNormMish& norm, const GroupNormMishTensors& tensors, const F& f) {
+  const auto with_pack = [&](auto pack) {
+    constexpr int N = decltype(pack)::value;
+    const int64_t packs = std::min<int64_t>((norm.group_channels() + N - 1) / N, kMostThreads), steps = std::min(norm.steps, kMostThreads / packs);
+    const int64_t threads = (packs * steps + kWarp - 1) / kWarp * kWarp;
+    f(Block<N>{static_cast<int>(packs), static_cast<int>(steps)}, static_cast<unsigned>(norm.rows * norm.groups), static_cast<unsigned>(threads));
+  };
+  constexpr int kWide = static_cast<int>(std::min<size_t>(4, 16 / sizeof(T)));
+  if (norm.group_channels() % kWide == 0 && tensors.are_packed()) {
+    with_pack(std::integral_constant<int, kWide>{});
+  } else {
+    with_pack(std::integral_constant<int, 1>{});
+  }
 }
 
 }  // namespace
@@ -61,7 +108,9 @@ cudaError_t group_norm_mish_forward_cuda(const GroupNormMish& norm, const GroupN
   return with_elements(type, real_parameters, [&](auto element, auto parameter) {
     using T = decltype(element);
     using P = decltype(parameter);
-    forward_kernel<T, P><<<static_cast<unsigned>(norm.rows * norm.groups), threads_of(norm), 0, stream>>>(norm, tensors.forward<T, P>());
+    with_block<T>(norm, tensors, [&](auto block, unsigned blocks, unsigned threads) {
+      forward_kernel<T, P, decltype(block)::kPack><<<blocks, threads, 0, stream>>>(norm, tensors.forward<T, P>(), block);
+    });
   });
 }
 
@@ -71,7 +120,12 @@ cudaError_t group_norm_mish_backward_cuda(const GroupNormMish& norm, const Group
   return with_elements(type, real_parameters, [&](auto element, auto parameter) {
     using T = decltype(element);
     using P = decltype(parameter);
-    backward_kernel<T, P><<<static_cast<unsigned>(norm.rows * norm.groups), threads_of(norm), 0, stream>>>(norm, tensors.backward<T, P>());
+    const auto of = tensors.backward<T, P>();
+    with_block<T>(norm, tensors, [&](auto block, unsigned blocks, unsigned threads) {
+      backward_kernel<T, P, decltype(block)::kPack><<<blocks, threads, 0, stream>>>(norm, of, block);
+    });
+    constexpr unsigned kThreads = 128;
+    sum_rows_kernel<T, P><<<static_cast<unsigned>((2 * norm.channels + kThreads - 1) / kThreads), kThreads, 0, stream>>>(norm, of);
   });
 }
 

@@ -20,7 +20,7 @@ at::Tensor leaf(at::IntArrayRef sizes, double offset = 0) {
 void expect_same_gradients(const at::Tensor& actual, const at::Tensor& expected, const std::vector<at::Tensor>& inputs, double tolerance = 1e-12) {
   EXPECT_LE(relative_error(actual, expected), tolerance);
   const at::Tensor gradient = torch::randn_like(expected);
-  const auto is = torch::autograd::grad({actual}, inputs, {gradient});
+  const auto is = torch::autograd::grad({actual}, inputs, {gradient.to(actual.scalar_type())});
   const auto should = torch::autograd::grad({expected}, inputs, {gradient});
   for (size_t i = 0; i < inputs.size(); ++i) EXPECT_LE(relative_error(is[i], should[i]), tolerance) << i;
 }
@@ -104,11 +104,12 @@ TEST(ConvolveSteps, OfAWeightStoredForProductsGivesGradientsStoredAlike) {
 }
 
 TEST(GroupNormMish, IsItsFormulaWithItsGradients) {
-  for (const int64_t channels : {24, 640}) {  // 640: more than 32 threads of a block
+  // Of a group 12 channels in packs; 5 one by one; more than a block has threads; more steps than those that stand beside each other.
+  for (const auto& [channels, steps] : {std::pair<int64_t, int64_t>{24, 4}, {10, 7}, {1152, 4}, {64, 37}}) {
     torch::nn::GroupNorm norm(torch::nn::GroupNormOptions(2, channels));
     norm->to(test_device(), at::kDouble);
     for (auto& parameter : norm->parameters()) parameter.detach().uniform_(0.5, 1.5);
-    const at::Tensor x = leaf({3, 4, channels}), scales = leaf({3, 2 * channels}), shifts = leaf({3, channels}), residual = leaf({3, 4, channels});
+    const at::Tensor x = leaf({3, steps, channels}), scales = leaf({3, 2 * channels}), shifts = leaf({3, channels}), residual = leaf({3, steps, channels});
     const auto plain = [&] { return at::mish(norm->forward(x.transpose(1, 2)).transpose(1, 2)); };
     const std::vector<at::Tensor> inputs{x, norm->weight, norm->bias};
     const auto with = [&](const at::Tensor& more) {
@@ -124,13 +125,18 @@ TEST(GroupNormMish, IsItsFormulaWithItsGradients) {
   }
 }
 
-TEST(GroupNormMish, OfSixteenBitsIsCloseToFloat) {
-  for (const at::ScalarType parameters : {at::kFloat, at::kBFloat16}) {
+TEST(GroupNormMish, OfFloatsAndSixteenBitsIsCloseToDoubles) {
+  for (const auto& [dtype, parameters, tolerance] :
+       {std::tuple{at::kFloat, at::kFloat, 1e-5}, {at::kBFloat16, at::kFloat, 0.01}, {at::kBFloat16, at::kBFloat16, 0.01}}) {
+    const auto make = [](at::IntArrayRef sizes, at::ScalarType type) { return leaf(sizes).detach().to(type).requires_grad_(); };
     torch::nn::GroupNorm norm(torch::nn::GroupNormOptions(8, 64));
     norm->to(test_device(), parameters);
-    const at::Tensor x = (leaf({3, 16, 64}).detach() * 10).to(at::kBFloat16);
-    const at::Tensor expected = at::mish(at::group_norm(x.to(at::kFloat).transpose(1, 2), 8)).transpose(1, 2);
-    EXPECT_LE(relative_error(group_norm_mish(x, *norm, {}, {}), expected), 0.004);
+    const at::Tensor x = make({3, 16, 64}, dtype), scales = make({3, 128}, dtype);
+    const auto wide = [](const at::Tensor& tensor) { return tensor.to(at::kDouble); };
+    const auto halves = wide(scales).unsqueeze(1).chunk(2, 2);
+    const at::Tensor normalized = at::group_norm(wide(x).transpose(1, 2), 8, wide(norm->weight), wide(norm->bias)).transpose(1, 2);
+    expect_same_gradients(group_norm_mish(x, *norm, scales, {}), at::mish(normalized) * halves[0] + halves[1], {x, scales, norm->weight, norm->bias},
+                          tolerance);
   }
 }
 

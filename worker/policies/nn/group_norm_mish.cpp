@@ -8,28 +8,39 @@
 namespace vla {
 namespace {
 
+// The CPU's team.
+struct OneOfGroup : Alone {
+  static constexpr int kPack = 1;
+  int64_t channel() const { return 0; }
+  int64_t channels_at_once() const { return 1; }
+  int64_t step() const { return 0; }
+  int64_t steps_at_once() const { return 1; }
+  template <class R, int M, class F>
+  void sum_steps(const R (&sums)[M][1], int kinds, int64_t, const F& f) const {
+    for (int kind = 0; kind < kinds; ++kind) f(kind, 0, sums[kind][0]);
+  }
+};
+
 GroupNormMish norm_of(const at::Tensor& x, const at::Tensor& modulation, int64_t groups, double eps) {
   const int64_t channels = x.size(2);
   return {.rows = x.size(0), .steps = x.size(1), .channels = channels, .groups = groups, .eps = eps,
           .shifts = modulation.defined() && modulation.size(1) == channels, .scales = modulation.defined() && modulation.size(1) == 2 * channels};
 }
 
-// On a GPU `launch(norm, tensors, type, real_parameters, stream)`, else `cell(norm, element, parameter, row, group)` for each group.
-template <class Launch, class Cell>
-void run_groups(const GroupNormMish& norm, const at::Tensor& x, const at::Tensor& gamma, const GroupNormMishTensors& tensors,
-                const Launch& launch, const Cell& cell) {
+// On a GPU `launch(norm, tensors, type, real_parameters, stream)`, else `loop(element, parameter)` with values of x's and gamma's C++ types.
+template <class Launch, class Loop>
+void run_norm(const GroupNormMish& norm, const at::Tensor& x, const at::Tensor& gamma, const GroupNormMishTensors& tensors, const Launch& launch,
+              const Loop& loop) {
   const bool real_parameters = gamma.scalar_type() == sum_type(x);
   run_kernel(
       x, [&](cudaStream_t stream) { return launch(norm, tensors, element_of(x), real_parameters, stream); },
       [&](auto element) {
         using T = decltype(element);
-        for_each(norm.rows * norm.groups, [&](int64_t i) {
-          if (real_parameters) {
-            cell(T{}, Real<T>{}, i / norm.groups, i % norm.groups);
-          } else {
-            cell(T{}, T{}, i / norm.groups, i % norm.groups);
-          }
-        });
+        if (real_parameters) {
+          loop(T{}, Real<T>{});
+        } else {
+          loop(T{}, T{});
+        }
       });
 }
 
@@ -43,8 +54,9 @@ struct NormMish : torch::autograd::Function<NormMish> {
     const at::Tensor inverse_std = at::empty_like(mean);
     const GroupNormMishTensors tensors{.x = in_ptr(x), .gamma = in_ptr(gamma), .beta = in_ptr(beta), .modulation = in_ptr(modulation),
                                        .residual = in_ptr(residual), .y = out_ptr(y), .mean = out_ptr(mean), .inverse_std = out_ptr(inverse_std)};
-    run_groups(norm, x, gamma, tensors, group_norm_mish_forward_cuda, [&](auto element, auto parameter, int64_t row, int64_t group) {
-      norm.forward(tensors.forward<decltype(element), decltype(parameter)>(), row, group, Alone{});
+    run_norm(norm, x, gamma, tensors, group_norm_mish_forward_cuda, [&](auto element, auto parameter) {
+      const auto of = tensors.forward<decltype(element), decltype(parameter)>();
+      for_each(norm.rows * groups, [&](int64_t i) { norm.forward(of, i / groups, i % groups, OneOfGroup{}); });
     });
     context->save_for_backward({x, gamma, beta, modulation, mean, inverse_std});
     context->saved_data["groups"] = groups;
@@ -58,16 +70,18 @@ struct NormMish : torch::autograd::Function<NormMish> {
     const at::Tensor gradient = gradients[0].to(x.scalar_type()).contiguous();
     const GroupNormMish norm = norm_of(x, modulation, context->saved_data["groups"].toInt(), 0);
     const at::Tensor dx = at::empty_like(x), d_modulation = modulation.defined() ? at::empty_like(modulation) : at::Tensor();
-    const at::Tensor of_rows = at::empty({2, norm.rows, norm.channels}, x.options().dtype(sum_type(x)));  // d_gamma, d_beta
-    const at::Tensor d_gamma = of_rows[0], d_beta = of_rows[1];
+    const at::Tensor of_rows = at::empty({2, norm.rows, norm.channels}, x.options().dtype(sum_type(x)));
+    const at::Tensor d_parameters = at::empty({2, norm.channels}, gamma.options());  // gamma's, beta's
     const GroupNormMishTensors tensors{.gradient = in_ptr(gradient), .x = in_ptr(x), .gamma = in_ptr(gamma), .beta = in_ptr(beta),
                                        .modulation = in_ptr(modulation), .mean = out_ptr(mean), .inverse_std = out_ptr(inverse_std),
-                                       .dx = out_ptr(dx), .d_modulation = out_ptr(d_modulation), .d_gamma = out_ptr(d_gamma), .d_beta = out_ptr(d_beta)};
-    run_groups(norm, x, gamma, tensors, group_norm_mish_backward_cuda, [&](auto element, auto parameter, int64_t row, int64_t group) {
-      norm.backward(tensors.backward<decltype(element), decltype(parameter)>(), row, group, Alone{});
+                                       .dx = out_ptr(dx), .d_modulation = out_ptr(d_modulation), .of_rows = out_ptr(of_rows),
+                                       .d_parameters = out_ptr(d_parameters)};
+    run_norm(norm, x, gamma, tensors, group_norm_mish_backward_cuda, [&](auto element, auto parameter) {
+      const auto of = tensors.backward<decltype(element), decltype(parameter)>();
+      for_each(norm.rows * norm.groups, [&](int64_t i) { norm.backward(of, i / norm.groups, i % norm.groups, OneOfGroup{}); });
+      for_each(2 * norm.channels, [&](int64_t i) { norm.sum_rows(of, i); });
     });
-    const at::Tensor sums = of_rows.sum(1).to(gamma.scalar_type());
-    return {dx, sums[0], sums[1], d_modulation, context->saved_data["residual"].toBool() ? gradient : at::Tensor(), {}, {}};
+    return {dx, d_parameters[0], d_parameters[1], d_modulation, context->saved_data["residual"].toBool() ? gradient : at::Tensor(), {}, {}};
   }
 };
 
