@@ -8,6 +8,7 @@ import sys
 import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
+from fractions import Fraction
 
 import av
 
@@ -25,7 +26,7 @@ def encode(source, target, encoder, width, height):
             if index == FRAMES:
                 break
             larger = frame.reformat(width=width, height=height, format="yuv420p")
-            larger.pts, larger.pict_type = None, av.video.frame.PictureType.NONE
+            larger.pts, larger.time_base, larger.pict_type = index, Fraction(1, 30), av.video.frame.PictureType.NONE
             new.mux(stream.encode(larger))
         new.mux(stream.encode())
 
