@@ -123,6 +123,7 @@ constexpr ConfigAlias kAliases[] = {
     {"data.drop_last", "training.drop_last"},
     {"dataloader.drop_last", "training.drop_last"},
     {"find_unused_parameters", "training.find_unused_parameters", nullptr, nullptr, true},
+    {"bucket_cap_mb", "training.bucket_mb"},
     {"dtype", "training.dtype"},
     {"training.precision", "training.precision", precision},
     {"precision", "training.precision", precision},

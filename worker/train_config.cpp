@@ -107,6 +107,13 @@ void TrainingOptions::describe(OptionTable& table) {
       .in("steps");
   table.add("find_unused_parameters", find_unused_parameters,
             "allow parameters that get no gradient in some steps (slower)");
+  table.add("bucket_mb", bucket_mb, "gradients that are sent together; 0 = each parameter's alone").at_least(0).at_most(65536).in("MiB");
+  table.add("first_bucket_mb", first_bucket_mb, "the same of those that backward computes first, which so start earlier")
+      .at_least(0)
+      .at_most(65536)
+      .in("MiB");
+  table.add("gradient_dtype", gradient_dtype, "in which gradients are sent and added up over the ranks; auto = that of their parameters")
+      .one_of({"auto", "float32", "bfloat16"});
 }
 
 void SpeedOptions::describe(OptionTable& table) {

@@ -64,6 +64,9 @@ struct TrainingOptions {
   int64_t keep_checkpoints = 0;
   int64_t keep_every = 0;
   bool find_unused_parameters = false;
+  double bucket_mb = 25;
+  double first_bucket_mb = 1;
+  std::string gradient_dtype = "auto";
 
   void describe(cxxrun::OptionTable& table);
 };

@@ -1,5 +1,6 @@
 #include "worker/trainer.hpp"
 
+#include <cmath>
 #include <csignal>
 #include <thread>
 
@@ -87,12 +88,21 @@ data::DatasetStats stats_for(const TrainingJob& job, const TrainingData& data) {
   return job.config.dataset.use_imagenet_stats ? with_imagenet_stats(stats, data.features) : stats;
 }
 
+std::optional<at::ScalarType> gradient_dtype(const std::string& name) {
+  if (name == "auto") return std::nullopt;
+  return name == "bfloat16" ? at::kBFloat16 : at::kFloat;
+}
+
 cxxrun::DdpOptions ddp_options(const TrainingOptions& options, StepTimer& timer, bool skip_alone) {
   // Losses are already divided by the global count.
+  const auto bytes = [](double mb) { return std::llround(mb * (1 << 20)); };
   return {.reduction = cxxrun::DdpOptions::Reduction::kSum,
+          .bucket_bytes = bytes(options.bucket_mb),
+          .first_bucket_bytes = bytes(options.first_bucket_mb),
           .find_unused_parameters = options.find_unused_parameters,
           .gradient_as_bucket_view = true,
           .skip_alone = skip_alone,
+          .communication_dtype = gradient_dtype(options.gradient_dtype),
           .on_last_bucket = [&timer] { timer.mark(StepMark::kBackwardDone); }};
 }
 

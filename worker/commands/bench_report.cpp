@@ -62,6 +62,8 @@ Json bench_report(const Configuration& configuration, const cxxrun::World& world
   report["ranks"] = world.size();
   report["batch"] = {{"effective", batch.effective}, {"per_gpu", batch.per_gpu}, {"accumulation", batch.accumulation}};
   report["precision"] = training.dtype == "float64" ? training.dtype : training.precision;
+  report["communication"] = {{"first_bucket_mb", training.first_bucket_mb}, {"bucket_mb", training.bucket_mb},
+                             {"gradient_dtype", training.gradient_dtype}};
   report["speed_mode"] = config.speed.is_fast(world.device().is_cuda()) ? "fast" : "reference";
   report["graph"] = measured.as_graph;
   report["graph_nodes"] = measured.graph_nodes;

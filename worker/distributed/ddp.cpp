@@ -1,6 +1,7 @@
 #include "worker/distributed/ddp.hpp"
 
 #include <algorithm>
+#include <deque>
 
 #include <torch/csrc/distributed/c10d/comm.hpp>
 #include <torch/csrc/distributed/c10d/reducer.hpp>
@@ -11,22 +12,34 @@ namespace cxxrun {
 namespace {
 
 // c10d's Reducer divides by the number of ranks; with a hook it takes what the hook returns.
-class SumHook : public c10d::CommHookInterface {
+class GradientHook : public c10d::CommHookInterface {
  public:
-  SumHook(c10::intrusive_ptr<c10d::ProcessGroup> group, std::function<void()> on_last_bucket)
-      : group_(std::move(group)), on_last_bucket_(std::move(on_last_bucket)) {}
+  GradientHook(c10::intrusive_ptr<c10d::ProcessGroup> group, const DdpOptions& options) : group_(std::move(group)), options_(options) {}
 
   c10::intrusive_ptr<c10::ivalue::Future> runHook(c10d::GradBucket& bucket) override {
-    if (on_last_bucket_ && bucket.isLast()) on_last_bucket_();
-    std::vector<at::Tensor> tensors{bucket.getBufferRef()};
-    return group_->allreduce(tensors)->getFuture();
+    if (options_.on_last_bucket && bucket.isLast()) options_.on_last_bucket();
+    at::Tensor& buffer = bucket.getBufferRef();
+    if (options_.reduction == DdpOptions::Reduction::kMean) buffer.div_(group_->getSize());  // before it is rounded, and cannot overflow
+    if (bucket.getIndex() == 0) buffers_.clear();  // of a backward that failed
+    buffers_.push_back(buffer);
+    std::vector<at::Tensor> sent{buffer.to(options_.communication_dtype.value_or(buffer.scalar_type()))};
+    return group_->allreduce(sent)->getFuture();
   }
 
-  at::Tensor parseHookResult(const c10::IValue& result) override { return c10d::detail::parseCppCommHookResult(result); }
+  // The Reducer asks for the buckets' results in the order in which it sent them, each when the stream of backward()'s caller has waited for
+  // it: there a result turns back into gradients while later buckets travel. A callback of the future would use a stream of the pool, which
+  // another thread may be using, and a CUDA graph in the making would take in what that thread does.
+  at::Tensor parseHookResult(const c10::IValue& result) override {
+    const at::Tensor buffer = buffers_.front(), reduced = c10d::detail::parseCppCommHookResult(result);
+    buffers_.pop_front();
+    if (reduced.scalar_type() != buffer.scalar_type()) buffer.copy_(reduced);
+    return buffer;
+  }
 
  private:
   c10::intrusive_ptr<c10d::ProcessGroup> group_;
-  std::function<void()> on_last_bucket_;
+  DdpOptions options_;
+  std::deque<at::Tensor> buffers_;  // that are on their way
 };
 
 void broadcast_state(const torch::nn::Module& module, const c10::intrusive_ptr<c10d::ProcessGroup>& group) {
@@ -53,6 +66,7 @@ DdpReducer::DdpReducer(const torch::nn::Module& module, c10::intrusive_ptr<c10d:
     names[parameters.size()] = item.key();
     parameters.push_back(item.value());
   }
+  TORCH_CHECK(at::isFloatingType(options.communication_dtype.value_or(at::kFloat)), "communication_dtype must be a floating-point type");
   if (parameters.empty()) throw Error("DistributedDataParallel needs a module with at least one parameter that requires a gradient");
 
   if (options.skip_alone && group->getSize() == 1) return;
@@ -71,8 +85,8 @@ DdpReducer::DdpReducer(const torch::nn::Module& module, c10::intrusive_ptr<c10d:
       options.gradient_as_bucket_view, std::move(names), options.first_bucket_bytes,
       /*skip_all_reduce_unused_params=*/false, /*use_python_reducer=*/false, std::vector<int64_t>{});
   if (options.static_graph) state_->reducer->set_static_graph();
-  if (options.reduction == DdpOptions::Reduction::kSum) {
-    state_->reducer->register_comm_hook(std::make_unique<SumHook>(std::move(group), options.on_last_bucket));
+  if (options.reduction == DdpOptions::Reduction::kSum || options.communication_dtype) {
+    state_->reducer->register_comm_hook(std::make_unique<GradientHook>(std::move(group), options));
   }
 }
 

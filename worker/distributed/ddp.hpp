@@ -10,6 +10,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -35,8 +36,11 @@ struct DdpOptions {
   bool gradient_as_bucket_view = false;
   // One rank alone has nothing to reduce: leave its gradients to autograd, without buckets or a check that all were computed.
   bool skip_alone = false;
-  // With kSum: called when a backward has computed its last gradients and is about to send them. What backward() still takes after
-  // that is communication that nothing hides. By a thread of autograd.
+  // Gradients travel and are added up in this type, as with PyTorch's bf16_compress_hook; they keep their own in .grad. Half the bytes of
+  // float32 with kBFloat16, and its rounding.
+  std::optional<at::ScalarType> communication_dtype = std::nullopt;
+  // With kSum or a communication_dtype: called when a backward has computed its last gradients and is about to send them. What backward()
+  // still takes after that is communication that nothing hides. By a thread of autograd.
   std::function<void()> on_last_bucket = nullptr;
 };
 

@@ -39,20 +39,24 @@ torch::Tensor inputs_of(int64_t rank, int64_t call = 0) {
   return torch::randn({5, 4}, torch::kDouble).to(world().device());
 }
 
-// The slow, obviously right engine: gradients of the sum of all ranks' losses, computed by one rank.
-std::vector<torch::Tensor> expected_gradients(TwoLayers& net, double scale, int64_t calls = 1) {
+// The slow, obviously right engine: gradients of the sum of the losses of ranks [begin, end), computed by one rank.
+std::vector<torch::Tensor> gradients_of_ranks(TwoLayers& net, int64_t begin, int64_t end, double scale, int64_t calls = 1) {
   auto copy = std::make_shared<TwoLayers>();
   torch::NoGradGuard no_grad;
   for (size_t i = 0; i < copy->parameters().size(); ++i) copy->parameters()[i].copy_(net.parameters()[i]);
   torch::AutoGradMode grad(true);
   torch::Tensor loss = torch::zeros({}, torch::kDouble);
   for (int64_t call = 0; call < calls; ++call) {
-    for (int64_t rank = 0; rank < world().size(); ++rank) loss = loss + copy->forward_all(inputs_of(rank, call)).square().sum();
+    for (int64_t rank = begin; rank < end; ++rank) loss = loss + copy->forward_all(inputs_of(rank, call)).square().sum();
   }
   (loss * scale).backward();
   std::vector<torch::Tensor> gradients;
   for (const auto& parameter : copy->parameters()) gradients.push_back(parameter.grad());
   return gradients;
+}
+
+std::vector<torch::Tensor> expected_gradients(TwoLayers& net, double scale, int64_t calls = 1) {
+  return gradients_of_ranks(net, 0, world().size(), scale, calls);
 }
 
 void expect_gradients(const TwoLayers& net, const std::vector<torch::Tensor>& expected) {
@@ -68,6 +72,11 @@ struct DdpTest : testing::Test {
   template <class Ddp>
   void step(Ddp& ddp, int64_t call = 0) {
     ddp.forward([&](TwoLayers& module) { return module.forward_all(inputs_of(world().rank(), call)).square().sum(); }).backward();
+  }
+  void clear_gradients() {
+    for (auto& parameter : net->parameters()) {
+      if (parameter.grad().defined()) parameter.mutable_grad().zero_();
+    }
   }
 };
 
@@ -89,9 +98,7 @@ TEST_F(DdpTest, SumReductionAddsGradientsOfRanksInManySmallBuckets) {
   DistributedDataParallel<TwoLayers> ddp(net, world().group(), {.reduction = Reduction::kSum, .bucket_bytes = 64, .first_bucket_bytes = 64,
                                            .gradient_as_bucket_view = true});
   for (int repeat = 0; repeat < 3; ++repeat) {  // buckets are rebuilt after the first step
-    for (auto& parameter : net->parameters()) {
-      if (parameter.grad().defined()) parameter.mutable_grad().zero_();
-    }
+    clear_gradients();
     step(ddp);
     expect_gradients(*net, expected_gradients(*net, 1.0));
   }
@@ -105,6 +112,40 @@ TEST_F(DdpTest, StepsWithoutSyncAccumulateAndTheNextOneSendsTheSum) {
   ddp.set_sync(true);
   step(ddp, 2);
   expect_gradients(*net, expected_gradients(*net, 1.0, 3));
+}
+
+// What each rank sends is rounded, and so is every sum on the way: there is one for two ranks.
+TEST_F(DdpTest, GradientsTravelInBfloat16AndKeepTheirOwnType) {
+  const auto rounded = [](const torch::Tensor& gradient) { return gradient.to(torch::kBFloat16).to(torch::kDouble); };
+  for (const auto& [reduction, view] : {std::pair(Reduction::kSum, true), std::pair(Reduction::kMean, true), std::pair(Reduction::kMean, false)}) {
+    net = std::make_shared<TwoLayers>();
+    DistributedDataParallel<TwoLayers> ddp(net, world().group(), {.reduction = reduction, .bucket_bytes = 64, .first_bucket_bytes = 64,
+                                             .gradient_as_bucket_view = view, .communication_dtype = torch::kBFloat16});
+    const double scale = reduction == Reduction::kSum ? 1 : 1.0 / static_cast<double>(world().size());
+    std::vector<torch::Tensor> sums, magnitudes;
+    for (const auto& parameter : net->parameters()) {
+      sums.push_back(torch::zeros_like(parameter));
+      magnitudes.push_back(torch::zeros_like(parameter));
+    }
+    for (int64_t rank = 0; rank < world().size(); ++rank) {
+      const auto gradients = gradients_of_ranks(*net, rank, rank + 1, scale);
+      for (size_t i = 0; i < sums.size(); ++i) {
+        sums[i] += rounded(gradients[i]);
+        magnitudes[i] += rounded(gradients[i]).abs();
+      }
+    }
+    for (int repeat = 0; repeat < 3; ++repeat) {
+      clear_gradients();
+      step(ddp);
+      for (size_t i = 0; i < sums.size(); ++i) {
+        const torch::Tensor gradient = net->parameters()[i].grad();
+        EXPECT_TRUE(gradient.equal(rounded(gradient))) << "parameter " << i << " was not rounded";
+        const bool exact = world().size() <= 2;
+        const torch::Tensor allowed = magnitudes[i] * (exact ? 0 : static_cast<double>(world().size()) / 256);
+        EXPECT_TRUE(((gradient - (exact ? rounded(sums[i]) : sums[i])).abs() <= allowed).all().item<bool>()) << "parameter " << i;
+      }
+    }
+  }
 }
 
 TEST_F(DdpTest, UnusedParametersGetZeroGradientsWhenSearchedFor) {

@@ -41,6 +41,14 @@ TEST_F(StepGraph, GivesTheBitsOfKernelsLaunchedOneByOne) {
   }
 }
 
+TEST_F(StepGraph, GivesTheBitsOfSeveralRanksWhoseGradientsTravelInBfloat16) {
+  if (torch::cuda::device_count() < 2 || device_option() == "--device=cpu") GTEST_SKIP() << "needs two GPUs";
+  const Words options{"--training.gradient_dtype=bfloat16", "--training.bucket_mb=0.02"};
+  run(2, small("off", options + Words{"--speed.graph=off"}));
+  run(2, small("on", options + Words{"--speed.graph=on"}));
+  expect_same_training("off", "on");
+}
+
 TEST_F(StepGraph, SaysWhyAStepIsNotOne) {
   if (device_option() == "--device=cpu") GTEST_SKIP() << "no GPU";
   EXPECT_THAT(run(1, small("a", {"--speed.graph=on", "--training.find_unused_parameters"}), 2).err(), HasSubstr("speed.graph = on, but training.find_unused_parameters"));
