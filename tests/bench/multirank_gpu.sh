@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# multirank_gpu.sh BIN_DIR: runs the tests of several ranks on 2 GPUs (where there are 4, on 4 too) with NCCL: DDP itself, every policy, the
+# multirank_gpu.sh BIN_DIR: runs the tests of several ranks on 2 GPUs (where there are, on 4 and 8 too) with NCCL: DDP itself, every policy, the
 # same training on 1 and more ranks, resuming, signals and restarts. BIN_DIR holds cxxrun, vla_worker, ddp_ranks, block_ranks,
 # step_agreement_ranks and training_test. Prints a table in Markdown, and what a failed case printed. Exits with 1 when one failed, with 77 where
 # there are not 2 GPUs.
@@ -22,7 +22,7 @@ result() {
 
 printf '%s GPUs: %s\n\n| Case | Ranks | Result |\n|---|---|---|\n' "$gpus" "$(nvidia-smi --query-gpu=name --format=csv,noheader | sort -u | paste -sd, -)"
 # All ranks run all cases together: a case has passed when each of them says so.
-for ranks in 2 4; do
+for ranks in 2 4 8; do
   ((gpus >= ranks)) || continue
   for program in ddp_ranks block_ranks step_agreement_ranks; do
     "$CXXRUN_TEST_BIN_DIR/cxxrun" --nproc_per_node=$ranks --shutdown-timeout=5 "$CXXRUN_TEST_BIN_DIR/$program" --gtest_color=no >"$work/$program" 2>&1
@@ -33,12 +33,13 @@ for ranks in 2 4; do
   done
 done
 
-# Each case starts its own ranks. Those of three and four ranks need as many GPUs; what runs on the CPU anywhere is left out.
+# Each case starts its own ranks. Those of three and more ranks need as many GPUs; what runs on the CPU anywhere is left out.
 left_out=Resume.AtEveryStepOnAnotherWorldSizeGivesTheSameSamplesRatesAndLosses
 ((gpus >= 4)) || left_out+=:Resume.ContinuesAtTheExactSampleOnAnotherWorldSize:SameTraining.ThreeRanksSplitEightRows:SameTraining.FourRanksSplitThreeRows
-for name in $("$CXXRUN_TEST_BIN_DIR/training_test" --gtest_list_tests --gtest_filter="SameTraining.*:Resume.*-$left_out" |
+((gpus >= 8)) || left_out+=':*EightRanks*'
+for name in $("$CXXRUN_TEST_BIN_DIR/training_test" --gtest_list_tests --gtest_filter="SameTraining.*:Resume.*:StepGraph.*SeveralRanks*-$left_out" |
   awk '/^[A-Za-z]/ {suite = $1} /^ / {print suite $1}'); do
   timeout 300 "$CXXRUN_TEST_BIN_DIR/training_test" --gtest_filter="$name" --gtest_color=no >"$work/case" 2>&1 && status=PASS || status=FAIL
-  result "$name" "1 to $((gpus < 4 ? 2 : 4))" "$status" "$work/case"
+  result "$name" "1 to $((gpus < 4 ? 2 : gpus < 8 ? 4 : 8))" "$status" "$work/case"
 done
 exit $failed

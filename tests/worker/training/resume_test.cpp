@@ -9,6 +9,21 @@ namespace {
 using cxxrun::testing::device_option;
 using cxxrun::testing::eventually;
 using cxxrun::testing::Launched;
+using namespace std::chrono_literals;
+
+// The processes of a job, by rank.
+std::map<int, pid_t> ranks_of(const Launched& job) {
+  std::map<int, pid_t> ranks;
+  for (const pid_t pid : job.marked()) {
+    std::error_code gone;
+    if (std::filesystem::read_symlink(fmt::format("/proc/{}/exe", pid), gone).filename() != "vla_worker") continue;
+    std::ifstream environment(fmt::format("/proc/{}/environ", pid));
+    for (std::string variable; std::getline(environment, variable, '\0');) {
+      if (variable.starts_with("RANK=")) ranks[std::stoi(variable.substr(5))] = pid;
+    }
+  }
+  return ranks;
+}
 
 struct Resume : TrainingTest {
   Words float64(const std::string& name, const Words& options = {}) { return small_act(out(name), Words{"--training.dtype=float64"} + options); }
@@ -69,17 +84,36 @@ TEST_F(Resume, ARestartedAttemptContinuesByItself) {
   const Words launcher{cxxrun::testing::cxxrun_path(), "--nproc_per_node=2", "--max_restarts=1", "--shutdown-timeout=5", worker_path()};
   Launched job(launcher + float64("job", {"--training.save_freq=10", "--training.steps=30"}), {.environment = {"OMP_NUM_THREADS=1"}});
   ASSERT_TRUE(eventually([&] { return std::filesystem::exists(out("job") / "checkpoints" / "000010"); }));
-  for (const pid_t pid : job.marked()) {
-    std::error_code ignored;
-    const auto program = std::filesystem::read_symlink(fmt::format("/proc/{}/exe", pid), ignored);
-    if (program.filename() == "vla_worker") {
-      ::kill(pid, SIGKILL);
-      break;
-    }
-  }
+  const auto ranks = ranks_of(job);
+  ASSERT_EQ(ranks.size(), 2);
+  ::kill(ranks.at(0), SIGKILL);
   EXPECT_EQ(job.wait(), 0) << job.err();
   // Kernels of a GPU add up in any order, and 30 steps of Adam amplify it.
   EXPECT_LE(largest_difference(weights(out("straight")), weights(out("job"))), device_option() == "--device=cpu" ? 1e-10 : 1e-9);
+}
+
+TEST_F(Resume, OneOfEightRanksThatIsKilledIsNamedAndAllStartAgainFromTheCheckpoint) {
+  const Words options{"--policy.type=linear", "--dataset.root=synthetic:frames=61,state=4,action=3,episodes=4", "--training.dtype=float64",
+                      "--training.batch_size=20", "--training.steps=300", "--training.log_freq=1", "--training.save_freq=50",
+                      "--training.num_workers=1", device_option()};
+  run(1, options + Words{"--output_dir=" + out("straight").string()});
+  const Words launcher{cxxrun::testing::cxxrun_path(), "--nproc_per_node=8", "--max_restarts=1", "--shutdown-timeout=5", worker_path()};
+  Launched job(launcher + options + Words{"--output_dir=" + out("job").string()}, {.environment = {"OMP_NUM_THREADS=1"}, .patience = 120s});
+  ASSERT_TRUE(eventually([&] { return std::filesystem::exists(out("job") / "checkpoints" / "000050"); }, 60s)) << job.err();
+  const auto ranks = ranks_of(job);
+  ASSERT_EQ(ranks.size(), 8);
+  ::kill(ranks.at(5), SIGKILL);
+  EXPECT_TRUE(eventually([&] {
+    const auto now = ranks_of(job);
+    return std::ranges::none_of(ranks, [&](const auto& rank) { return std::ranges::find(now, rank) != now.end(); });
+  })) << "survivors";
+  EXPECT_EQ(job.wait(), 0) << job.err();
+  EXPECT_THAT(job.err(), testing::ContainsRegex("rank 5.*SIGKILL"));
+  EXPECT_TRUE(job.leaves_nothing());
+  EXPECT_LE(largest_difference(weights(out("straight")), weights(out("job"))), device_option() == "--device=cpu" ? 1e-10 : 1e-6);
+  const auto lines = metrics(out("job"));
+  ASSERT_EQ(lines.size(), 300);
+  for (size_t i = 0; i < lines.size(); ++i) EXPECT_EQ(lines[i].at("step"), i + 1);
 }
 
 TEST_F(Resume, AnotherSampleOrderIsRefused) {

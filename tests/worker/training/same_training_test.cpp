@@ -44,6 +44,54 @@ TEST_F(SameTraining, FourRanksSplitThreeRows) {
   expect_same("1x3", "4x3");
 }
 
+// A row each; three ranks have none in an epoch's last batch of 5.
+TEST_F(SameTraining, EightRanksLogTheSamplesLossesAndNormsOfOne) {
+  const Words options{"--logging.sample_ids", "--training.steps=10"};
+  run(1, float64("1x8", options));
+  run(8, float64("8x1", options));
+  expect_same("1x8", "8x1");
+  const auto one = metrics(out("1x8")), eight = metrics(out("8x1"));
+  ASSERT_EQ(eight.size(), one.size());
+  for (size_t i = 0; i < one.size(); ++i) {
+    for (const char* key : {"step", "epoch", "sample_ids", "lr"}) EXPECT_EQ(eight[i].at(key), one[i].at(key)) << key << " at step " << i + 1;
+    for (const char* key : {"loss", "l1_loss", "kld_loss", "grad_norm"}) {
+      const double expected = one[i].at(key).get<double>();
+      EXPECT_NEAR(eight[i].at(key).get<double>(), expected, 1e-9 * std::abs(expected)) << key << " at step " << i + 1;
+    }
+  }
+}
+
+// 2 x 10 rows and the 7 that remain of 27, with a bucket for each parameter.
+TEST_F(SameTraining, EightRanksSplitUnevenAccumulatedBatches) {
+  const Words options{"--dataset.root=synthetic:frames=27,state=4,action=3,episodes=4,image=32x32", "--training.steps=4"};
+  run(1, float64("1x20", options + Words{"--training.batch_size=20"}));
+  run(8, float64("8x10x2", options + Words{"--training.batch_size=10", "--training.gradient_accumulation_steps=2", "--training.bucket_mb=0",
+                                           "--training.first_bucket_mb=0"}));
+  expect_same("1x20", "8x10x2");
+}
+
+TEST_F(SameTraining, EightRanksShareADatasetThatIsSmallerThanTheirBatch) {
+  const Words options{"--dataset.root=synthetic:frames=5,state=4,action=3,image=32x32", "--training.batch_size=16", "--training.steps=4"};
+  run(1, float64("1x16", options));
+  run(8, float64("8x2", options));
+  expect_same("1x16", "8x2");
+}
+
+TEST_F(SameTraining, GradientsMayTravelInBfloat16) {
+  const Words rate{"--optimizer.lr=1e-5", "--policy.optimizer_lr_backbone=1e-5"};
+  run(2, small_act(out("float32"), rate));
+  run(2, small_act(out("bfloat16"), rate + Words{"--training.gradient_dtype=bfloat16"}));
+  const auto exact = metrics(out("float32")), rounded = metrics(out("bfloat16"));
+  ASSERT_EQ(rounded.size(), exact.size());
+  for (size_t i = 0; i < exact.size(); ++i) {
+    for (const auto& [key, tolerance] : {std::pair("loss", 1e-3), std::pair("grad_norm", 1e-2)}) {
+      const double expected = exact[i].at(key).get<double>();
+      EXPECT_NEAR(rounded[i].at(key).get<double>(), expected, tolerance * expected) << key << " at step " << i + 1;
+    }
+  }
+  EXPECT_NE(rounded.front().at("grad_norm"), exact.front().at("grad_norm"));
+}
+
 TEST_F(SameTraining, LossesAgreeTo1e5InFloat32AndWithoutALauncher) {
   // At a rate of real trainings: Adam turns the rounding noise of zero gradients into full steps.
   const Words rate{"--optimizer.lr=1e-5", "--policy.optimizer_lr_backbone=1e-5"};

@@ -46,7 +46,8 @@ inline Words small_act(const std::filesystem::path& output_dir, const Words& opt
 // Runs to the end; the test fails if the exit code is another.
 inline cxxrun::testing::Launched& run(std::vector<std::unique_ptr<cxxrun::testing::Launched>>& keep, const Words& command, int exit_code = 0) {
   keep.push_back(std::make_unique<cxxrun::testing::Launched>(
-      command, cxxrun::testing::Launched::Options{.environment = {"OMP_NUM_THREADS=1", "TORCHELASTIC_ERROR_FILE", "RANK", "WORLD_SIZE"}}));
+      command, cxxrun::testing::Launched::Options{.environment = {"OMP_NUM_THREADS=1", "TORCHELASTIC_ERROR_FILE", "RANK", "WORLD_SIZE"},
+                                                  .patience = std::chrono::seconds(120)}));
   EXPECT_EQ(keep.back()->wait(), exit_code) << keep.back()->err() << keep.back()->out();
   return *keep.back();
 }
