@@ -7,6 +7,9 @@
 #   --policies "act diffusion smolvla"
 #   --batches "8 64"             per GPU
 #   --gpus "1 2 4"               for scaling; numbers above the machine's are left out
+#   --buckets "1:25 1:100"       for scaling: with the most GPUs, these buckets of gradients as well (the first : the others, in MiB)
+#   --gradient-dtypes "auto"     for each of --buckets: gradients that travel in these types (auto, float32, bfloat16)
+#   --device cuda                or cpu, to try the script out: ranks without GPUs, as many as --gpus says
 #   --steps 30                   that are measured
 #   --limit 120                  seconds that a case may take
 #   --out DIR                    gets every case's JSON and log; a case whose JSON is there is not run again, so DIR belongs to one machine
@@ -16,7 +19,7 @@
 set -uo pipefail
 command="speed.sh $*"
 peer_python=python3 with_peer=1 with_ours=1 parts="step scaling whole checkpoint" policies="act diffusion smolvla" batches="8 64" gpus="1 2 4"
-steps=30 limit=120 out=
+buckets="" gradient_dtypes=auto device=cuda steps=30 limit=120 out=
 while (($# > 1)); do
   case $1 in
     --skip-peer) with_peer=0 && shift && continue ;;
@@ -26,6 +29,9 @@ while (($# > 1)); do
     --policies) policies=$2 ;;
     --batches) batches=$2 ;;
     --gpus) gpus=$2 ;;
+    --buckets) buckets=$2 ;;
+    --gradient-dtypes) gradient_dtypes=$2 ;;
+    --device) device=$2 ;;
     --steps) steps=$2 ;;
     --limit) limit=$2 ;;
     --out) out=$2 ;;
@@ -47,6 +53,7 @@ read -ra our_options <<<"${OURS_OPTIONS:-}"
 read -ra peer_options <<<"${PEER_OPTIONS:-}"
 read -ra lerobot_options <<<"${LEROBOT_OPTIONS:-}"
 present=$( (nvidia-smi -L 2>/dev/null || echo none) | wc -l)
+[[ $device == cpu ]] && present=1000
 failed=0
 
 # attempt NAME COMMAND...: what it prints becomes NAME.json; the object is its last line
@@ -71,7 +78,7 @@ ours() {
   ((with_ours)) || return 0
   ((ranks > 1)) && launcher=("$bin/cxxrun" --nproc_per_node="$ranks")
   local program=(env "LD_LIBRARY_PATH=${VLA_LIBRARY_PATH:-${LD_LIBRARY_PATH:-}}" "${launcher[@]}" "$bin/vla_worker" "$@"
-    --training.precision=bf16-true --training.batch_size_mode=per_gpu "${our_options[@]}")
+    --device="$device" --training.precision=bf16-true --training.batch_size_mode=per_gpu "${our_options[@]}")
   if [[ $1 == train ]]; then
     # shellcheck disable=SC2016
     attempt "$name" bash -c 'run=$1 && shift && "$@" --output_dir="$run" >&2 && cat "$run/metrics.jsonl"' - "$work/$name" "${program[@]}"
@@ -86,7 +93,7 @@ peer() {
   shift 3
   ((with_peer)) || return 0
   ((ranks > 1)) && launcher+=(-m torch.distributed.run --standalone --nproc-per-node "$ranks")
-  attempt "$name" "${launcher[@]}" "$script" "$@"
+  attempt "$name" "${launcher[@]}" "$script" "$@" --device="$device"
 }
 
 # shellcheck disable=SC2034,SC2054
@@ -110,11 +117,12 @@ config["vision_config"] |= dict(hidden_size=768, intermediate_size=3072, num_hid
 json.dump(config, open(sys.argv[1], "w"))
 PYTHON
 
-# step_case POLICY BATCH GPUS: on two full batches
+# step_case POLICY BATCH GPUS [VARIANT OPTION...]: on two full batches
 step_case() {
   local -n options=$1
   local frames=$((2 * $2 * $3 + 64))
-  ours "ours-$1-$2-$3" "$3" bench --resident --steps="$steps" "${options[@]/FRAMES/$frames}" --data.cache=none --training.batch_size="$2"
+  ours "ours-$1-$2-$3${4:+-$4}" "$3" bench --resident --steps="$steps" "${options[@]/FRAMES/$frames}" --data.cache=none \
+    --training.batch_size="$2" "${@:5}"
 }
 # peer_step_case POLICY BATCH GPUS PRECISION
 peer_step_case() {
@@ -137,12 +145,20 @@ one_gpu() {
   done
 }
 scaling() {
-  local policy batch ranks most=1
+  local policy batch ranks pair type most=1
   for ranks in $gpus; do ((ranks <= present && ranks > most)) && most=$ranks; done
   for policy in $policies; do
     for batch in $batches; do
       for ranks in $gpus; do ((ranks <= present)) && step_case "$policy" "$batch" "$ranks"; done
-      ((most > 1)) && peer_step_case "$policy" "$batch" 1 default && peer_step_case "$policy" "$batch" "$most" default
+      ((most > 1)) || continue
+      for pair in $buckets; do
+        for type in $gradient_dtypes; do
+          step_case "$policy" "$batch" "$most" "$pair-$type" --training.first_bucket_mb="${pair%:*}" --training.bucket_mb="${pair#*:}" \
+            --training.gradient_dtype="$type"
+        done
+      done
+      peer_step_case "$policy" "$batch" 1 default
+      peer_step_case "$policy" "$batch" "$most" default
     done
   done
 }

@@ -30,8 +30,8 @@ class Results:
     def measured(self, pattern):
         return {file.stem: self.lines(file.stem)[-1] for file in sorted(self.folder.glob(pattern)) if isinstance(self.lines(file.stem), list)}
 
-    def ours(self, name, batch, gpus=1):
-        lines = self.lines(f"ours-{name}-{batch}-{gpus}" if not name.startswith("whole") else f"ours-{name}-{batch}")
+    def ours(self, name, batch, gpus=1, variant=""):
+        lines = self.lines(f"ours-{name}-{batch}-{gpus}{variant}" if not name.startswith("whole") else f"ours-{name}-{batch}")
         return lines if not isinstance(lines, list) else lines[-1] | {"rate": lines[-1]["samples_per_s_per_gpu"], "ms": lines[-1]["step_ms"]}
 
     def peer(self, name, batch, gpus=1, precisions=("default", "bf16-mixed")):
@@ -99,19 +99,35 @@ def checkpoint_rows(results, batches):
         yield f"training stalled by a checkpoint, ACT on the demo, batch {batch}", "–", text, "–", "≤ 1 step"
 
 
-def scaling_rows(results, batches):
-    def share(case, one):
-        return f"{case['rate'] / one['rate']:.0%}" if isinstance(case, dict) and isinstance(one, dict) else case if case == "failed" else "–"
+def share(case, one):
+    return f"{case['rate'] / one['rate']:.0%}" if isinstance(case, dict) and isinstance(one, dict) else case if case == "failed" else "–"
 
+
+def total(case):
+    return show(case, lambda case: f"{case['samples_per_s']:,.0f} ({case['ms']:.2f} ms)")
+
+
+def exposed(case):
+    return show(case, lambda case: f"{case['phases_ms']['exposed_communication']:.2f} ms")
+
+
+def scaling_rows(results, batches):
     for policy, batch in itertools.product(POLICIES, batches):
         for gpus in results.numbers(f"*-{policy}-{batch}-*.log", 3):
             if gpus == 1:
                 continue
             (ours, one), (peer, peer_one) = (
                 [results.ours(policy, batch, count) for count in (gpus, 1)], [results.peer(policy, batch, count, ["default"]) for count in (gpus, 1)])
-            total = show(ours, lambda case: f"{case['samples_per_s']:,.0f} ({case['ms']:.1f} ms)")
             goal = f"≥ {SCALING_GOALS[batch]}%" if gpus == 4 and batch in SCALING_GOALS else "–"
-            yield f"{POLICIES[policy]}, batch {batch}", str(gpus), share(peer, peer_one), total, share(ours, one), goal
+            yield f"{POLICIES[policy]}, batch {batch}", str(gpus), share(peer, peer_one), total(ours), share(ours, one), exposed(ours), goal
+
+
+def bucket_rows(results, batches):
+    for policy, batch in itertools.product(POLICIES, batches):
+        for file in sorted(results.folder.glob(f"ours-{policy}-{batch}-*:*-*.log")):
+            gpus, buckets, dtype = file.stem.split("-")[3:]
+            case = results.ours(policy, batch, gpus, f"-{buckets}-{dtype}")
+            yield f"{POLICIES[policy]}, batch {batch}", gpus, buckets, dtype, total(case), share(case, results.ours(policy, batch)), exposed(case)
 
 
 def notes(results):
@@ -133,7 +149,10 @@ def main():
         print(f"Command: {sys.argv[2]}")
     table(["work, per GPU", "LeRobot, samples/s", "vla_worker, samples/s", "ratio", "goal"],
           [*work_rows(results, batches), *start_rows(results, batches), *checkpoint_rows(results, batches)])
-    table(["work", "GPUs", "LeRobot, per GPU of 1 GPU's", "vla_worker, samples/s in all", "per GPU of 1 GPU's", "goal"], list(scaling_rows(results, batches)))
+    table(["work", "GPUs", "LeRobot, per GPU of 1 GPU's", "vla_worker, samples/s in all", "per GPU of 1 GPU's", "exposed communication", "goal"],
+          list(scaling_rows(results, batches)))
+    table(["work", "GPUs", "buckets, first:others in MiB", "gradients sent in", "vla_worker, samples/s in all", "per GPU of 1 GPU's",
+           "exposed communication"], list(bucket_rows(results, batches)))
     for note in notes(results):
         print(f"\n{note}")
 
