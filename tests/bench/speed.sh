@@ -9,6 +9,8 @@
 #   --gpus "1 2 4"               for scaling; numbers above the machine's are left out
 #   --buckets "1:25 1:100"       for scaling: with the most GPUs, these buckets of gradients as well (the first : the others, in MiB)
 #   --gradient-dtypes "auto"     for each of --buckets: gradients that travel in these types (auto, float32, bfloat16)
+#   --variables "A=1 B=1"        for scaling: with the most GPUs, each of these variables by itself, such as TORCH_NCCL_HIGH_PRIORITY=1
+#                                (NCCL's kernels before others), DDP_SET_LAST_BUCKET_CAP=1 (the size of the first bucket is that of the last)
 #   --device cuda                or cpu, to try the script out: ranks without GPUs, as many as --gpus says
 #   --steps 30                   that are measured
 #   --limit 120                  seconds that a case may take
@@ -19,7 +21,7 @@
 set -uo pipefail
 command="speed.sh $*"
 peer_python=python3 with_peer=1 with_ours=1 parts="step scaling whole checkpoint" policies="act diffusion smolvla" batches="8 64" gpus="1 2 4"
-buckets="" gradient_dtypes=auto device=cuda steps=30 limit=120 out=
+buckets="" gradient_dtypes=auto variables="" device=cuda steps=30 limit=120 out=
 while (($# > 1)); do
   case $1 in
     --skip-peer) with_peer=0 && shift && continue ;;
@@ -31,6 +33,7 @@ while (($# > 1)); do
     --gpus) gpus=$2 ;;
     --buckets) buckets=$2 ;;
     --gradient-dtypes) gradient_dtypes=$2 ;;
+    --variables) variables=$2 ;;
     --device) device=$2 ;;
     --steps) steps=$2 ;;
     --limit) limit=$2 ;;
@@ -145,7 +148,7 @@ one_gpu() {
   done
 }
 scaling() {
-  local policy batch ranks pair type most=1
+  local policy batch ranks pair type variable most=1
   for ranks in $gpus; do ((ranks <= present && ranks > most)) && most=$ranks; done
   for policy in $policies; do
     for batch in $batches; do
@@ -153,9 +156,14 @@ scaling() {
       ((most > 1)) || continue
       for pair in $buckets; do
         for type in $gradient_dtypes; do
-          step_case "$policy" "$batch" "$most" "$pair-$type" --training.first_bucket_mb="${pair%:*}" --training.bucket_mb="${pair#*:}" \
+          step_case "$policy" "$batch" "$most" "$pair $type" --training.first_bucket_mb="${pair%:*}" --training.bucket_mb="${pair#*:}" \
             --training.gradient_dtype="$type"
         done
+      done
+      for variable in $variables; do
+        export "${variable?}"
+        step_case "$policy" "$batch" "$most" "$variable"
+        unset "${variable%%=*}"
       done
       peer_step_case "$policy" "$batch" 1 default
       peer_step_case "$policy" "$batch" "$most" default

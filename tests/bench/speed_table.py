@@ -122,12 +122,12 @@ def scaling_rows(results, batches):
             yield f"{POLICIES[policy]}, batch {batch}", str(gpus), share(peer, peer_one), total(ours), share(ours, one), exposed(ours), goal
 
 
-def bucket_rows(results, batches):
+def variant_rows(results, batches):
     for policy, batch in itertools.product(POLICIES, batches):
-        for file in sorted(results.folder.glob(f"ours-{policy}-{batch}-*:*-*.log")):
-            gpus, buckets, dtype = file.stem.split("-")[3:]
-            case = results.ours(policy, batch, gpus, f"-{buckets}-{dtype}")
-            yield f"{POLICIES[policy]}, batch {batch}", gpus, buckets, dtype, total(case), share(case, results.ours(policy, batch)), exposed(case)
+        for file in sorted(results.folder.glob(f"ours-{policy}-{batch}-*-*.log")):
+            gpus, variant = file.stem.split("-", 4)[3:]
+            case = results.ours(policy, batch, gpus, f"-{variant}")
+            yield f"{POLICIES[policy]}, batch {batch}", gpus, variant, total(case), share(case, results.ours(policy, batch)), exposed(case)
 
 
 def notes(results):
@@ -151,8 +151,8 @@ def main():
           [*work_rows(results, batches), *start_rows(results, batches), *checkpoint_rows(results, batches)])
     table(["work", "GPUs", "LeRobot, per GPU of 1 GPU's", "vla_worker, samples/s in all", "per GPU of 1 GPU's", "exposed communication", "goal"],
           list(scaling_rows(results, batches)))
-    table(["work", "GPUs", "buckets, first:others in MiB", "gradients sent in", "vla_worker, samples/s in all", "per GPU of 1 GPU's",
-           "exposed communication"], list(bucket_rows(results, batches)))
+    table(["work", "GPUs", "first:other buckets in MiB and type, or variable", "vla_worker, samples/s in all", "per GPU of 1 GPU's", "exposed"],
+          list(variant_rows(results, batches)))
     for note in notes(results):
         print(f"\n{note}")
 
