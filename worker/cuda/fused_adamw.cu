@@ -1,5 +1,7 @@
 #include <cuda_bf16.h>
 
+#include <type_traits>
+
 #include "worker/cuda/fused_adamw.hpp"
 
 namespace vla {
@@ -7,7 +9,19 @@ namespace {
 
 constexpr int kThreads = 256;
 constexpr int kFinishThreads = 1024;
-constexpr int kLanes = 4;
+
+template <UpdateTypes types>
+using Lanes = std::integral_constant<int, update_lanes(types)>;
+
+// f(element of parameter and gradient, of master and moments, elements at once).
+template <class F>
+__device__ void with_types(UpdateTypes types, const F& f) {
+  switch (types) {
+    case UpdateTypes::kFloat32: f(float{}, float{}, Lanes<UpdateTypes::kFloat32>{}); break;
+    case UpdateTypes::kBFloat16WithFloat32State: f(__nv_bfloat16{}, float{}, Lanes<UpdateTypes::kBFloat16WithFloat32State>{}); break;
+    case UpdateTypes::kBFloat16: f(__nv_bfloat16{}, __nv_bfloat16{}, Lanes<UpdateTypes::kBFloat16>{}); break;
+  }
+}
 
 template <class Real>
 __device__ Real sum_of_block(Real value) {
@@ -22,10 +36,10 @@ __device__ Real sum_of_block(Real value) {
   return total;  // of thread 0
 }
 
-template <class T>
+template <class T, int kLanes>
 __device__ float squares(const UpdateRow& row, int64_t first, int64_t end) {
   const T* gradient = static_cast<const T*>(row.gradient);
-  using Lanes = typename UpdateVector<T, kLanes>::template Lanes<T>;
+  using Lanes = typename UpdateVector<T, T, kLanes>::template Lanes<T>;
   float sum = 0;
   if (row.is_aligned) {
     for (int64_t i = first + threadIdx.x * int64_t{kLanes}; i + kLanes <= end; i += int64_t{kThreads} * kLanes) {
@@ -54,7 +68,7 @@ __global__ void __launch_bounds__(kThreads) norm_kernel(UpdateTableView table, f
   float sum = 0;
   if (row.gradient != nullptr) {
     const int64_t end = end_of(row, chunk.first);
-    sum = row.is_bfloat16 ? squares<__nv_bfloat16>(row, chunk.first, end) : squares<float>(row, chunk.first, end);
+    with_types(row.types, [&](auto element, auto, auto lanes) { sum = squares<decltype(element), lanes.value>(row, chunk.first, end); });
   }
   sum = sum_of_block(sum);
   if (threadIdx.x == 0) partial[blockIdx.x] = sum;
@@ -81,15 +95,15 @@ __global__ void __launch_bounds__(kFinishThreads) begin_kernel(UpdateTableView t
   }
 }
 
-template <class T>
+template <class T, class S, int kLanes>
 __device__ void update_chunk(const UpdateRule& rule, const UpdateRow& row, const UpdateFactors& factors, int64_t first, int64_t end) {
   if (row.is_aligned) {
     for (int64_t i = first + threadIdx.x * int64_t{kLanes}; i + kLanes <= end; i += int64_t{kThreads} * kLanes) {
-      UpdateVector<T, kLanes>::run(rule, row, factors, i);
+      UpdateVector<T, S, kLanes>::run(rule, row, factors, i);
     }
     first += (end - first) / kLanes * kLanes;
   }
-  for (int64_t i = first + threadIdx.x; i < end; i += kThreads) UpdateVector<T, 1>::run(rule, row, factors, i);
+  for (int64_t i = first + threadIdx.x; i < end; i += kThreads) UpdateVector<T, S, 1>::run(rule, row, factors, i);
 }
 
 __global__ void __launch_bounds__(kThreads) update_kernel(UpdateTableView table, UpdateRule rule) {
@@ -100,11 +114,9 @@ __global__ void __launch_bounds__(kThreads) update_kernel(UpdateTableView table,
   __syncthreads();
   const UpdateFactors f = factors;
   const int64_t end = end_of(row, chunk.first);
-  if (row.is_bfloat16) {
-    update_chunk<__nv_bfloat16>(rule, row, f, chunk.first, end);
-  } else {
-    update_chunk<float>(rule, row, f, chunk.first, end);
-  }
+  with_types(row.types, [&](auto element, auto state, auto lanes) {
+    update_chunk<decltype(element), decltype(state), lanes.value>(rule, row, f, chunk.first, end);
+  });
 }
 
 }  // namespace

@@ -56,7 +56,7 @@ Optimizer::Optimizer(const std::vector<ParameterGroup>& groups, const OptimizerO
       const torch::Tensor& updated = master.defined() ? master : parameter;
       bucket->slots.push_back({name, parameter, torch::zeros_like(updated), torch::zeros_like(updated),
                                torch::zeros({}, parameter.options().dtype(torch::kFloat)), master});
-      one_pass_ = one_pass_ && fits_update_table(parameter) && updated.scalar_type() == torch::kFloat &&
+      one_pass_ = one_pass_ && fits_update_table(parameter) &&
                   parameter.device() == buckets_.front().slots.front().parameter.device();
     }
   }

@@ -10,19 +10,22 @@
 
 namespace vla {
 
+// In what a row's numbers are kept: parameter and gradient, then master and moments.
+enum class UpdateTypes : uint8_t { kFloat32, kBFloat16WithFloat32State, kBFloat16 };
+
 // One parameter; null: there is none. All pointers but `lr` and `step` are to `numel` elements that lie one after another in the same order.
 struct UpdateRow {
-  void* parameter = nullptr;  // float32 or bfloat16
-  void* gradient = nullptr;  // of the parameter's type; without one the parameter and its moments stay
-  float* master = nullptr;  // what is updated: of a float32 parameter itself
-  float* exp_avg = nullptr;
-  float* exp_avg_sq = nullptr;
+  void* parameter = nullptr;
+  void* gradient = nullptr;  // without one the parameter and its moments stay
+  void* master = nullptr;  // what is updated: the parameter itself unless it has float32 state and is not float32
+  void* exp_avg = nullptr;
+  void* exp_avg_sq = nullptr;
   float* step = nullptr;  // scalar: updates so far
   const float* lr = nullptr;  // scalar
   float* average = nullptr;  // float32
   int64_t numel = 0;
-  bool is_bfloat16 = false;
-  bool is_aligned = false;  // every pointer to four elements' bytes
+  UpdateTypes types = UpdateTypes::kFloat32;
+  bool is_aligned = false;  // every pointer to the bytes of update_lanes(types) elements
 };
 
 // What a block of threads works on: the elements of a row from `first` on, kUpdateChunk of them at most.
@@ -31,6 +34,9 @@ struct UpdateChunk {
   int64_t first = 0;
 };
 constexpr int64_t kUpdateChunk = 8192;
+
+// Elements that are read and written at once: 16 bytes of the state.
+VLA_HOST_DEVICE constexpr int update_lanes(UpdateTypes types) { return types == UpdateTypes::kBFloat16 ? 8 : 4; }
 
 struct UpdateRule {
   float beta1 = 0.9f, beta2 = 0.999f, eps = 1e-8f, weight_decay = 0;
@@ -88,8 +94,8 @@ VLA_HOST_DEVICE inline float averaged_element(float average, float parameter, fl
   return weight < 0.5f ? average + weight * (parameter - average) : parameter - (parameter - average) * (1 - weight);
 }
 
-// `count` elements, held in registers between load and store; T is the parameter's type.
-template <class T, int count>
+// `count` elements, held in registers between load and store. T: of parameter and gradient, S: of master and moments.
+template <class T, class S, int count>
 struct UpdateVector {
   template <class U>
   struct alignas(sizeof(U) * count) Lanes {
@@ -101,19 +107,23 @@ struct UpdateVector {
     Lanes<T> rounded = {};
     if (f.updates) {
       auto& gradients = *reinterpret_cast<Lanes<T>*>(static_cast<T*>(row.gradient) + first);
-      auto& masters = *reinterpret_cast<Lanes<float>*>(row.master + first);
-      auto& exp_avgs = *reinterpret_cast<Lanes<float>*>(row.exp_avg + first);
-      auto& exp_avg_sqs = *reinterpret_cast<Lanes<float>*>(row.exp_avg_sq + first);
+      auto& masters = *reinterpret_cast<Lanes<S>*>(static_cast<S*>(row.master) + first);
+      auto& exp_avgs = *reinterpret_cast<Lanes<S>*>(static_cast<S*>(row.exp_avg) + first);
+      auto& exp_avg_sqs = *reinterpret_cast<Lanes<S>*>(static_cast<S*>(row.exp_avg_sq) + first);
       const Lanes<T> gradient = gradients;
-      Lanes<float> master = masters, exp_avg = exp_avgs, exp_avg_sq = exp_avg_sqs;
+      Lanes<S> master = masters, exp_avg = exp_avgs, exp_avg_sq = exp_avg_sqs;
       for (int i = 0; i < count; ++i) {
-        adam_element(rule, f, static_cast<float>(gradient.at[i]), master.at[i], exp_avg.at[i], exp_avg_sq.at[i]);
-        rounded.at[i] = static_cast<T>(master.at[i]);
+        float value = static_cast<float>(master.at[i]), mean = static_cast<float>(exp_avg.at[i]), square = static_cast<float>(exp_avg_sq.at[i]);
+        adam_element(rule, f, static_cast<float>(gradient.at[i]), value, mean, square);
+        master.at[i] = static_cast<S>(value);
+        exp_avg.at[i] = static_cast<S>(mean);
+        exp_avg_sq.at[i] = static_cast<S>(square);
+        rounded.at[i] = static_cast<T>(value);
       }
       masters = master;
       exp_avgs = exp_avg;
       exp_avg_sqs = exp_avg_sq;
-      if (row.parameter != static_cast<void*>(row.master)) parameters = rounded;
+      if (row.parameter != row.master) parameters = rounded;
     } else if (f.average_weight != 0) {
       rounded = parameters;
     }

@@ -16,7 +16,7 @@ namespace vla {
 namespace {
 
 auto address_of(const UpdateRow& row) {
-  return std::tie(row.parameter, row.gradient, row.master, row.exp_avg, row.exp_avg_sq, row.step, row.lr, row.average, row.numel);
+  return std::tie(row.parameter, row.gradient, row.master, row.exp_avg, row.exp_avg_sq, row.step, row.lr, row.average, row.numel, row.types);
 }
 
 template <class T>
@@ -63,7 +63,10 @@ bool fits_update_table(const torch::Tensor& parameter) {
 UpdateRow update_row(const UpdateTensors& t) {
   TORCH_CHECK(fits_update_table(t.parameter), "parameters of type ", t.parameter.scalar_type(), " are not updated in one pass");
   const bool is_bfloat16 = t.parameter.scalar_type() == torch::kBFloat16;
-  const torch::Tensor& master = t.master.defined() || is_bfloat16 ? t.master : t.parameter;
+  const torch::Tensor& master = t.master.defined() ? t.master : t.parameter;
+  const UpdateTypes types = !is_bfloat16          ? UpdateTypes::kFloat32
+                            : t.master.defined() ? UpdateTypes::kBFloat16WithFloat32State
+                                                 : UpdateTypes::kBFloat16;
   const auto check = [&](const torch::Tensor& tensor, at::ScalarType type, const char* what) {
     if (!tensor.defined()) return;
     TORCH_CHECK(lie_alike(tensor, t.parameter) && tensor.scalar_type() == type && tensor.device() == t.parameter.device(),
@@ -72,24 +75,26 @@ UpdateRow update_row(const UpdateTensors& t) {
   check(t.parameter, t.parameter.scalar_type(), "parameter");
   check(t.gradient, t.parameter.scalar_type(), "gradient");
   check(t.average, torch::kFloat, "average");
-  TORCH_CHECK(!t.gradient.defined() || (master.defined() && t.exp_avg.defined() && t.exp_avg_sq.defined() && t.step.defined() && t.lr.defined()),
+  TORCH_CHECK(!t.gradient.defined() || (t.exp_avg.defined() && t.exp_avg_sq.defined() && t.step.defined() && t.lr.defined()),
               "a gradient without moments");
-  for (const torch::Tensor& tensor : {master, t.exp_avg, t.exp_avg_sq}) check(tensor, torch::kFloat, "optimizer's state");
+  for (const torch::Tensor& tensor : {master, t.exp_avg, t.exp_avg_sq}) {
+    check(tensor, types == UpdateTypes::kBFloat16 ? torch::kBFloat16 : torch::kFloat, "optimizer's state");
+  }
   UpdateRow row{.parameter = pointer<void>(t.parameter),
                 .gradient = pointer<void>(t.gradient),
-                .master = pointer<float>(master),
-                .exp_avg = pointer<float>(t.exp_avg),
-                .exp_avg_sq = pointer<float>(t.exp_avg_sq),
+                .master = pointer<void>(master),
+                .exp_avg = pointer<void>(t.exp_avg),
+                .exp_avg_sq = pointer<void>(t.exp_avg_sq),
                 .step = pointer<float>(t.step),
                 .lr = pointer<float>(t.lr),
                 .average = pointer<float>(t.average),
                 .numel = t.parameter.numel(),
-                .is_bfloat16 = is_bfloat16};
-  constexpr uintptr_t kWide = 4 * sizeof(float);
-  const uintptr_t narrow = is_bfloat16 ? kWide / 2 : kWide;
-  const auto misalignment = [](const void* p, uintptr_t bytes) { return reinterpret_cast<uintptr_t>(p) % bytes; };
-  row.is_aligned = misalignment(row.parameter, narrow) + misalignment(row.gradient, narrow) + misalignment(row.master, kWide) +
-                       misalignment(row.exp_avg, kWide) + misalignment(row.exp_avg_sq, kWide) + misalignment(row.average, kWide) ==
+                .types = types};
+  const auto misalignment = [lanes = static_cast<uintptr_t>(update_lanes(types))](const torch::Tensor& tensor) {
+    return tensor.defined() ? reinterpret_cast<uintptr_t>(tensor.const_data_ptr()) % (lanes * tensor.element_size()) : 0;
+  };
+  row.is_aligned = misalignment(t.parameter) + misalignment(t.gradient) + misalignment(master) + misalignment(t.exp_avg) +
+                       misalignment(t.exp_avg_sq) + misalignment(t.average) ==
                    0;
   return row;
 }
@@ -140,9 +145,9 @@ void UpdateTable::gradient_norm(double limit, torch::Tensor& norm, torch::Tensor
       const UpdateChunk& chunk = chunks_[static_cast<size_t>(i)];
       const UpdateRow& row = rows_[static_cast<size_t>(chunk.row)];
       const int64_t last = end_of(row, chunk);
-      partial[i] = row.gradient == nullptr ? 0
-                   : row.is_bfloat16       ? squares<at::BFloat16>(row, chunk.first, last)
-                                           : squares<float>(row, chunk.first, last);
+      partial[i] = row.gradient == nullptr                  ? 0
+                   : row.types == UpdateTypes::kFloat32 ? squares<float>(row, chunk.first, last)
+                                                        : squares<at::BFloat16>(row, chunk.first, last);
     }
   });
   double sum = 0;
@@ -181,7 +186,11 @@ void UpdateTable::update(const UpdateRule& rule) const {
       const UpdateRow& row = rows_[static_cast<size_t>(chunk.row)];
       const UpdateFactors factors = update_factors(rule, row);
       for (int64_t e = chunk.first; e < end_of(row, chunk); ++e) {
-        row.is_bfloat16 ? UpdateVector<at::BFloat16, 1>::run(rule, row, factors, e) : UpdateVector<float, 1>::run(rule, row, factors, e);
+        switch (row.types) {
+          case UpdateTypes::kFloat32: UpdateVector<float, float, 1>::run(rule, row, factors, e); break;
+          case UpdateTypes::kBFloat16WithFloat32State: UpdateVector<at::BFloat16, float, 1>::run(rule, row, factors, e); break;
+          case UpdateTypes::kBFloat16: UpdateVector<at::BFloat16, at::BFloat16, 1>::run(rule, row, factors, e); break;
+        }
       }
     }
   });

@@ -14,7 +14,7 @@ namespace vla {
 // What a row is made of; undefined: there is none. All but the scalars lie in memory as the parameter does.
 struct UpdateTensors {
   torch::Tensor parameter = {}, gradient = {};
-  torch::Tensor master = {}, exp_avg = {}, exp_avg_sq = {};  // float32; without `master` a float32 parameter is updated itself
+  torch::Tensor master = {}, exp_avg = {}, exp_avg_sq = {};  // float32; without `master` of the parameter's type, and it is updated itself
   torch::Tensor step = {}, lr = {};  // float32 scalars
   torch::Tensor average = {};  // float32
 };
