@@ -5,6 +5,7 @@
 #include <torch/torch.h>
 
 #include "common/error.hpp"
+#include "worker/image_ops.hpp"
 
 namespace vla {
 namespace {
@@ -84,7 +85,7 @@ void convert_features(Batch& batch, at::ScalarType floating) {
   }
 }
 
-Batch make_batch(const data::Slot& slot, const data::SampleLayout& layout, at::Device device, at::ScalarType floating) {
+Batch make_batch(const data::Slot& slot, const data::SampleLayout& layout, at::Device device, at::ScalarType floating, bool keep_bytes) {
   RawFields raw = device.is_cpu() ? copy_to(slot, layout, device) : copy_on_side_stream(slot, layout, device);
   Batch batch;
   batch.step = slot.batch.step;
@@ -94,9 +95,8 @@ Batch make_batch(const data::Slot& slot, const data::SampleLayout& layout, at::D
   for (size_t i = 0; i < layout.fields.size(); ++i) {
     at::Tensor field = raw.fields[i];
     if (field.scalar_type() == at::kByte) {
-      // [.., H, W, C] -> [.., C, H, W] with channels-last strides. The divisor is a tensor because CUDA multiplies by the
-      // reciprocal of a plain number, which rounds differently from the CPU and from LeRobot.
-      field = field.movedim(-1, -3).to(at::kFloat).div_(at::full({}, 255.0f, field.options().dtype(at::kFloat)));
+      field = field.movedim(-1, -3);  // [.., H, W, C] -> [.., C, H, W] with channels-last strides
+      if (!keep_bytes) field = images_to_float(field);
     }
     batch.fields[layout.fields[i].key] = field.is_floating_point() ? field.to(floating) : field;
   }

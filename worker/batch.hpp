@@ -13,7 +13,7 @@
 namespace vla {
 
 struct Batch {
-  // By feature key. Images float32 [B, (T,) 3, H, W] in [0, 1]; states and actions float32 [B, (T,) dim]; "<key>_is_pad" bool
+  // By feature key. Images float32 [B, (T,) 3, H, W] in [0, 1], or uint8 as they were read; states and actions float32 [B, (T,) dim]; "<key>_is_pad" bool
   // [B, T]; index, episode_index, frame_index, task_index int64 [B].
   std::map<std::string, at::Tensor> fields;
   at::Tensor weight;  // float32 [B]: 1, or 0 for rows that only pad the micro-batch
@@ -32,7 +32,8 @@ at::Tensor valid_actions(const Batch& batch);
 // Images, states and actions in another dtype, in place: after normalisation, for which 16 bits would be too coarse.
 void convert_features(Batch& batch, at::ScalarType floating);
 
-// `floating` is the dtype of images, states and actions (float32; float64 in tests of equality).
-Batch make_batch(const data::Slot& slot, const data::SampleLayout& layout, at::Device device, at::ScalarType floating = at::kFloat);
+// `floating` is the dtype of images, states and actions (float32; float64 in tests of equality). `keep_bytes`: images stay uint8, for
+// Normalizer::normalize() to convert.
+Batch make_batch(const data::Slot& slot, const data::SampleLayout& layout, at::Device device, at::ScalarType floating = at::kFloat, bool keep_bytes = false);
 
 }  // namespace vla

@@ -54,10 +54,9 @@ Evaluation evaluate(cxxrun::DistributedDataParallel<Policy>& policy, const Norma
   auto totals = torch::zeros({3}, on_device);  // loss * rows of the global batch, rows, valid steps
   auto errors = torch::zeros({2, 2, mean_action.size(0)}, on_device);  // [policy | mean action, |error| | error^2, action_dim]
   for (int64_t step = 0; step < steps; ++step) {
-    Batch batch = make_batch(*loader.next(), loader.layout(), world.device(), mean_action.scalar_type());
+    Batch batch = make_batch(*loader.next(), loader.layout(), world.device(), mean_action.scalar_type(), /*keep_bytes=*/true);
     const torch::Tensor demonstrated = batch.at(kAction);
-    normalizer.normalize(batch);
-    convert_features(batch, floating);
+    normalizer.normalize(batch, floating, policy.module().takes_image_bytes());
     auto counts = policy.module().loss_counts(batch);
     auto rows = batch.weight.to(torch::kDouble).sum();
     const auto global = torch::cat({counts, rows.reshape({1})});

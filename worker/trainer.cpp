@@ -321,10 +321,9 @@ std::vector<Batch> Trainer::next_micro_batches() {
 }
 
 Batch Trainer::prepared(const data::Slot& slot, const data::SampleLayout& layout) const {
-  Batch batch = make_batch(slot, layout, world_.device(), precision_.batch());
+  Batch batch = make_batch(slot, layout, world_.device(), precision_.batch(), /*keep_bytes=*/!job_.config.augment.enable);
   augmenter_.apply(batch, step_);
-  normalizer_.normalize(batch);
-  convert_features(batch, precision_.parameters);
+  normalizer_.normalize(batch, precision_.parameters, policy_->takes_image_bytes());
   return batch;
 }
 

@@ -81,7 +81,7 @@ int main(int argc, char** argv) {
        },
        {{rows, 50, 32}}},
       {"image 256 -> 512",
-       [](const Tensors& in) { return vla::fast_mode() ? vla::resize_cameras(in, 512, 512) : vla::resize_with_pad(in[0], 512, 512, vla::PadPlace::kLeftTop) * 2.0 - 1.0; },
+       [](const Tensors& in) { return vla::fast_mode() ? vla::resize_cameras(in, 512, 512, in[0].scalar_type()) : vla::resize_with_pad(in[0], 512, 512, vla::PadPlace::kLeftTop) * 2.0 - 1.0; },
        {{rows, 3, 256, 256}}, false},
   };
   fmt::print("{:<36}{:>14}{:>14}{:>10}\n", fmt::format("{} rows, {}, us", rows, c10::toString(dtype)), "ATen", "fused", "ratio");

@@ -156,17 +156,15 @@ void store_actions(const std::string& path, const data::Dataset& dataset, const 
   data::Loader loader(std::shared_ptr<const data::Dataset>(&dataset, [](auto*) {}), request,
                       [&](int64_t k) { return k == 0 ? std::optional(in_order.micro_batch(0, 0, 1, 0, 1)) : std::nullopt; },
                       {.rows = frames, .num_threads = 1, .num_slots = 2, .allocate = {}});
-  Batch batch = make_batch(*loader.next(), loader.layout(), device);
+  Batch batch = make_batch(*loader.next(), loader.layout(), device, at::kFloat, /*keep_bytes=*/true);
   TensorMap stored;
   for (const PolicyFeature& input : policy.features().inputs) {
     if (!batch.has(input.key)) continue;  // the policy does not read it
     const auto& value = batch.at(input.key);
-    const bool is_image = input.type == data::FeatureType::kVisual;
-    stored[input.key] = is_image ? (value * 255).round().to(at::kByte).movedim(-3, -1).contiguous() : value.clone();
+    stored[input.key] = input.type == data::FeatureType::kVisual ? value.movedim(-3, -1) : value;
   }
   if (policy.options().text_processor()) stored["task"] = texts_of(dataset.tasks(), batch.at("task_index"));
-  loaded.normalizer.normalize(batch);
-  convert_features(batch, input_dtype(policy));
+  loaded.normalizer.normalize(batch, input_dtype(policy), policy.takes_image_bytes());
   stored["action"] = loaded.normalizer.unnormalize(policy.predict_chunk(batch).to(at::kFloat));
   save_safetensors(path, stored);
   cxxrun::log_info("observations and actions of {} frames: {}", frames, path);

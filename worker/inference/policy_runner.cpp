@@ -147,8 +147,7 @@ at::Tensor PolicyRunner::predict(Session& session) {
     for (const int64_t delta : request_[i].deltas) steps.push_back(value(delta));
     batch.fields[request_[i].key] = (steps.empty() ? value(0) : at::stack(steps)).unsqueeze(0);
   }
-  loaded_.normalizer.normalize(batch);
-  convert_features(batch, dtype_);
+  loaded_.normalizer.normalize(batch, dtype_);
   const at::Tensor chunk = loaded_.policy->sample_chunk(batch, StepRandom(options_.seed, 0, batch.position));
   const at::Tensor actions = loaded_.normalizer.unnormalize(chunk.to(at::kFloat)).squeeze(0).to(at::kCPU).contiguous();
   if (!actions.isfinite().all().item<bool>()) throw cxxrun::Error("the policy's actions are not finite");

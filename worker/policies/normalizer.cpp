@@ -7,6 +7,7 @@
 #include <torch/torch.h>
 
 #include "common/error.hpp"
+#include "worker/policies/nn/image_bytes.hpp"
 
 namespace vla {
 namespace {
@@ -120,13 +121,18 @@ Normalizer::Normalizer(const std::map<data::FeatureType, NormalizationMode>& mod
   }
 }
 
-void Normalizer::normalize(Batch& batch) const {
-  for (const auto& [key, affine] : affines_) {
-    const auto field = batch.fields.find(key);
-    if (field == batch.fields.end()) continue;
-    field->second.sub_(affine.shift).div_(affine.divisor);
-    if (affine.offset != 0) field->second.add_(affine.offset);
+void Normalizer::normalize(Batch& batch, at::ScalarType dtype, bool takes_bytes) const {
+  for (auto& [key, field] : batch.fields) {
+    const auto found = affines_.find(key);
+    const Affine affine = found == affines_.end() ? Affine() : found->second;
+    if (field.scalar_type() == at::kByte) {
+      if (affine.shift.defined() || !takes_bytes) field = images_from_bytes(field, affine.shift, affine.divisor, affine.offset, dtype);
+    } else if (affine.shift.defined()) {
+      field = field.sub(affine.shift).div_(affine.divisor);
+      if (affine.offset != 0) field.add_(affine.offset);
+    }
   }
+  convert_features(batch, dtype);
 }
 
 at::Tensor Normalizer::unnormalize(const at::Tensor& actions) const {

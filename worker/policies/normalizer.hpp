@@ -29,7 +29,9 @@ class Normalizer {
   Normalizer(const std::map<data::FeatureType, NormalizationMode>& modes, const PolicyFeatures& features,
              const data::DatasetStats& stats, at::Device device, at::ScalarType floating = at::kFloat);
 
-  void normalize(Batch& batch) const;  // in place, every feature that the batch has
+  // Every feature that the batch has; then numbers and bytes of images become `dtype`. The tensors that the batch had stay as they are.
+  // Images without normalization stay bytes if `takes_bytes`.
+  void normalize(Batch& batch, at::ScalarType dtype = at::kFloat, bool takes_bytes = false) const;
   at::Tensor unnormalize(const at::Tensor& actions) const;  // [..., action_dim] -> the same, in the dataset's units
 
  private:

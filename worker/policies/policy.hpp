@@ -101,6 +101,9 @@ class Policy : public torch::nn::Module {
   // gradient. UsageError where there is no such part.
   virtual torch::Tensor frozen_features(FrozenLevel level, const Batch& batch);
 
+  // Images that need no normalization may come as uint8 [B, (T,) C, H, W]: the policy has use for bytes.
+  virtual bool takes_image_bytes() const { return false; }
+
   // Texts by task_index, for policies that read them. Given before the first batch, and again when the texts change.
   virtual void set_tasks(const std::vector<std::string>&) {}
 

@@ -9,7 +9,7 @@ namespace vla {
 namespace {
 
 // Predicts what was demonstrated from the current frame on (samples begin one frame before it), but `shift` frames later, with `bias` added
-// to the second dimension.
+// to the second dimension. Sees actions as they are, or normalized.
 struct EchoPolicy : FakePolicy {
   EchoPolicy(int64_t shift, double bias) : FakePolicy(false), shift(shift), bias(bias) {}
 
@@ -25,7 +25,9 @@ struct EchoPolicy : FakePolicy {
   double bias;
 };
 
-Evaluation evaluate_echo(int64_t shift, double bias, int64_t batch_size = 4) {
+using Modes = std::map<data::FeatureType, NormalizationMode>;
+
+Evaluation evaluate_echo(int64_t shift, double bias, int64_t batch_size = 4, const Modes& modes = {}) {
   const auto dataset = data::open_dataset({.root = "synthetic:frames=21,state=1,action=6,episodes=2,image=4x6", .episodes = {}});
   const auto policy = std::make_shared<EchoPolicy>(shift, bias);
   const cxxrun::World world(cxxrun::WorkerEnv{}, at::kCPU);
@@ -38,7 +40,7 @@ Evaluation evaluate_echo(int64_t shift, double bias, int64_t batch_size = 4) {
                       },
                       {.rows = batch_size, .num_threads = 1, .num_slots = 2, .allocate = {}});
   const auto mean = mean_action(dataset->stats(), at::kCPU, at::kFloat);
-  return evaluate(ddp, Normalizer({}, policy->features(), {}, at::kCPU), mean, loader, in_order.steps_per_epoch(), world);
+  return evaluate(ddp, Normalizer(modes, policy->features(), dataset->stats(), at::kCPU), mean, loader, in_order.steps_per_epoch(), world);
 }
 
 TEST(Evaluation, ComparesTheFirstPredictedActionWithThatOfTheCurrentFrame) {
@@ -48,6 +50,12 @@ TEST(Evaluation, ComparesTheFirstPredictedActionWithThatOfTheCurrentFrame) {
   EXPECT_EQ(exact.all.policy_rmse, 0);
   EXPECT_GT(exact.all.mean_action, 0);
   EXPECT_GT(evaluate_echo(1, 0).all.policy, 0);
+}
+
+TEST(Evaluation, ComparesInTheDatasetsUnits) {
+  const Evaluation exact = evaluate_echo(0, 0, 4, {{data::FeatureType::kAction, NormalizationMode::kMeanStd}}), plain = evaluate_echo(0, 0);
+  EXPECT_LE(exact.all.policy, 1e-5);
+  EXPECT_NEAR(exact.all.mean_action, plain.all.mean_action, 1e-9);
 }
 
 TEST(Evaluation, GivesTheErrorOfEachDimension) {

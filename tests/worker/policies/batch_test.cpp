@@ -57,6 +57,13 @@ TEST_F(MakeBatch, GivesEveryFieldItsShapeAndValues) {
   EXPECT_TRUE(batch.at("index").equal(torch::tensor({41, 42}, at::kLong)));
 }
 
+TEST_F(MakeBatch, LeavesImagesAsBytesIfTold) {
+  const at::Tensor image = make_batch(slot_, layout_, at::kCPU, at::kFloat, /*keep_bytes=*/true).at("observation.image");
+  ASSERT_EQ(image.sizes(), at::IntArrayRef({2, 3, 2, 2}));
+  EXPECT_EQ(image.scalar_type(), at::kByte);
+  EXPECT_EQ(image[1][2][0][1].item<int>(), 170);
+}
+
 TEST_F(MakeBatch, KeepsNothingOfTheSlot) {
   const Batch batch = make_batch(slot_, layout_, at::kCPU);
   const at::Tensor before = batch.at("action").clone();

@@ -167,9 +167,18 @@ TEST_F(FusedBlocks, ResizedPaddedAndScaledImages) {
     const at::Tensor wide = images(50, 90), tall = images(70, 33).contiguous(at::MemoryFormat::ChannelsLast), same = images(64, 64);
     std::vector<at::Tensor> expected;
     for (const at::Tensor& image : {wide, tall, same}) expected.push_back(resize_with_pad(image.to(at::kDouble), 64, 64, PadPlace::kLeftTop) * 2 - 1);
-    const at::Tensor actual = resize_cameras({wide, tall, same}, 64, 64);
+    const at::Tensor actual = resize_cameras({wide, tall, same}, 64, 64, dtype.type);
     EXPECT_TRUE(actual.is_contiguous());
     EXPECT_LE(relative_error(actual, at::cat(expected)), dtype.tolerance);
+
+    const at::Tensor bytes = at::randint(256, {2, 50, 90, 3}, at::TensorOptions(at::kByte).device(device)).movedim(3, 1), numbers = images_to_float(bytes);
+    const at::Tensor of_bytes = resize_cameras({bytes}, 64, 64, dtype.type);
+    EXPECT_EQ(of_bytes.scalar_type(), dtype.type);
+    if (dtype.type == at::kBFloat16) {
+      EXPECT_LE(relative_error(of_bytes, resize_cameras({numbers}, 64, 64, at::kFloat)), 0.004);
+    } else {
+      EXPECT_TRUE(of_bytes.equal(resize_cameras({numbers.to(dtype.type)}, 64, 64, dtype.type)));
+    }
   }
 }
 

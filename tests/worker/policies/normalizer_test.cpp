@@ -8,6 +8,7 @@
 
 #include "common/error.hpp"
 #include "tests/worker/policies/support.hpp"
+#include "worker/image_ops.hpp"
 
 namespace vla {
 namespace {
@@ -51,8 +52,8 @@ TEST(Normalizer, MinMaxMapsToMinusOneAndOneAndAConstantFeatureToMinusOne) {
   const Normalizer normalizer(kMinMax, test_features(), test_stats(), at::kCPU, at::kDouble);
   Batch batch;
   const at::Tensor actions = torch::tensor({{-1.0, 0.0, 4.0}, {1.0, 10.0, 4.0}, {0.5, 5.0, 4.0}}, at::kDouble);
-  batch.fields["action"] = actions.clone();
-  normalizer.normalize(batch);
+  batch.fields["action"] = actions;
+  normalizer.normalize(batch, at::kDouble);
   const at::Tensor expected = torch::tensor({{-1.0, -1.0, -1.0}, {1.0, 1.0, -1.0}, {0.5, 0.0, -1.0}}, at::kDouble);
   EXPECT_LE(relative_error(batch.at("action"), expected), 1e-15);
   EXPECT_LE(relative_error(normalizer.unnormalize(batch.at("action")), actions), 1e-9);
@@ -68,8 +69,8 @@ TEST(Normalizer, LimitsMoveAConstantFeatureToZeroAndLimitsXyzLeaveAllButThreeAlo
   for (const auto mode : {NormalizationMode::kLimits, NormalizationMode::kLimitsXyz}) {
     const Normalizer normalizer({{FeatureType::kAction, mode}}, features, stats, at::kCPU, at::kDouble);
     Batch batch;
-    batch.fields["action"] = actions.clone();
-    normalizer.normalize(batch);
+    batch.fields["action"] = actions;
+    normalizer.normalize(batch, at::kDouble);
     const bool all = mode == NormalizationMode::kLimits;
     const at::Tensor expected = torch::tensor({{1.0, 0.0, 0.0, all ? 1.0 : 20.0}, {-0.5, 0.5, 0.5, all ? -0.5 : 12.5}}, at::kDouble);
     EXPECT_LE(relative_error(batch.at("action"), expected), 1e-12);
@@ -86,6 +87,42 @@ TEST(Normalizer, LeavesIdentityAndUnknownFeaturesAlone) {
   EXPECT_TRUE(batch.at("observation.state").equal(torch::ones({1, 5})));
   EXPECT_TRUE(batch.at("other").equal(torch::ones({1, 5})));
   EXPECT_TRUE(normalizer.unnormalize(torch::ones({2, 3})).equal(torch::ones({2, 3})));
+}
+
+// As a batch has them: bytes with channels last, [B, T, C, H, W].
+TEST(Normalizer, BytesOfImagesBecomeTheBitsOfNumbersNormalizedStepByStep) {
+  const std::string key = "observation.images.left";
+  data::DatasetStats stats;
+  stats[key] = {{"mean", {{3, 1, 1}, {0.485, 0.456, 0.406}}}, {"std", {{3, 1, 1}, {0.229, 0.224, 0.225}}},
+                {"min", {{3, 1, 1}, {0, 0.1, 0.2}}}, {"max", {{3, 1, 1}, {1, 0.9, 0.8}}}};
+  for (const auto mode : {NormalizationMode::kMeanStd, NormalizationMode::kMinMax, NormalizationMode::kIdentity}) {
+    for (const at::ScalarType dtype : {at::kFloat, at::kDouble, at::kBFloat16, at::kHalf}) {
+      const at::ScalarType read = dtype == at::kDouble ? at::kDouble : at::kFloat;
+      PolicyFeatures features = test_features();
+      features.inputs = {{key, FeatureType::kVisual, {3, 6, 4}}};
+      const Normalizer normalizer({{FeatureType::kVisual, mode}}, features, stats, test_device(), read);
+      for (const int64_t height : {6, 5}) {  // in packs, and an odd count of numbers
+        Batch bytes, numbers;
+        bytes.fields[key] = torch::randint(256, {3, 1, height, 5, 3}, at::TensorOptions(at::kByte).device(test_device())).movedim(-1, -3);
+        numbers.fields[key] = images_to_float(bytes.at(key)).to(read);
+        normalizer.normalize(bytes, dtype);
+        normalizer.normalize(numbers, dtype);
+        EXPECT_EQ(bytes.at(key).scalar_type(), dtype);
+        EXPECT_EQ(bytes.at(key).stride(2), 1);
+        EXPECT_TRUE(bytes.at(key).equal(numbers.at(key))) << name_of(mode) << " in " << dtype;
+      }
+    }
+  }
+}
+
+TEST(Normalizer, LeavesBytesToPoliciesThatTakeThem) {
+  Batch batch;
+  batch.fields["observation.images.left"] = torch::full({1, 3, 2, 2}, 255, at::kByte);
+  const Normalizer normalizer({}, test_features(), {}, at::kCPU);
+  normalizer.normalize(batch, at::kBFloat16, /*takes_bytes=*/true);
+  EXPECT_EQ(batch.at("observation.images.left").scalar_type(), at::kByte);
+  normalizer.normalize(batch, at::kBFloat16);
+  EXPECT_TRUE(batch.at("observation.images.left").equal(torch::ones({1, 3, 2, 2}, at::kBFloat16)));
 }
 
 TEST(Normalizer, UnusableStatisticsNameFeatureAndStatistic) {

@@ -7,7 +7,8 @@
 namespace vla {
 
 struct ResizePixels {
-  const void* input = nullptr;  // [images, channels, height, width] with any strides
+  const void* input = nullptr;  // [images, channels, height, width] with any strides; of the output's type, or uint8
+  bool bytes = false;  // uint8, which are read as byte / 255
   void* output = nullptr;  // [images, channels, out_height, out_width], contiguous: factor * pixel + shift
   int64_t strides[4] = {};
   int64_t images = 0, channels = 0, height = 0, width = 0, out_height = 0, out_width = 0;
@@ -42,9 +43,13 @@ VLA_HOST_DEVICE void resize_pixel(const ResizePixels& of, int64_t plane, int pla
   const int y = place / out_width - static_cast<int>(of.top), x = place % out_width - static_cast<int>(of.left);
   Real pixel = 0;
   if (x >= 0 && x < of.inner_width && y >= 0 && y < of.inner_height) {
-    const T* image = static_cast<const T*>(of.input) + plane / of.channels * of.strides[0] + plane % of.channels * of.strides[1];
+    const int64_t start = plane / of.channels * of.strides[0] + plane % of.channels * of.strides[1];
     const PixelPair<Real> row(y, static_cast<int>(of.height), static_cast<int>(of.inner_height)), column(x, static_cast<int>(of.width), static_cast<int>(of.inner_width));
-    const auto at = [&](int r, int c) { return static_cast<Real>(image[r * of.strides[2] + c * of.strides[3]]); };
+    const auto at = [&](int r, int c) {
+      const int64_t place = start + r * of.strides[2] + c * of.strides[3];
+      if (of.bytes) return static_cast<Real>(static_cast<float>(static_cast<const uint8_t*>(of.input)[place]) / 255.0f);
+      return static_cast<Real>(static_cast<const T*>(of.input)[place]);
+    };
     const Real above = (1 - column.share) * at(row.first, column.first) + column.share * at(row.first, column.second);
     const Real below = (1 - column.share) * at(row.second, column.first) + column.share * at(row.second, column.second);
     pixel = (1 - row.share) * above + row.share * below;

@@ -16,6 +16,7 @@ void resize_camera(const at::Tensor& images, const at::Tensor& output) {
               images.sizes(), " are too large");
   ResizePixels of;
   of.input = images.const_data_ptr();
+  of.bytes = images.scalar_type() == at::kByte;
   of.output = output.mutable_data_ptr();
   std::ranges::copy(images.strides(), of.strides);
   of.images = images.size(0), of.channels = images.size(1), of.height = images.size(2), of.width = images.size(3);
@@ -26,7 +27,7 @@ void resize_camera(const at::Tensor& images, const at::Tensor& output) {
   of.top = of.out_height - of.inner_height, of.left = of.out_width - of.inner_width;
   of.factor = 2, of.shift = -1;
   run_kernel(
-      images, [&](cudaStream_t stream) { return resize_pixels_cuda(of, element_of(images), stream); },
+      output, [&](cudaStream_t stream) { return resize_pixels_cuda(of, element_of(output), stream); },
       [&](auto element) {
         for_each(of.planes(), [&](int64_t plane) {
           for (int place = 0; place < static_cast<int>(of.plane_size()); ++place) resize_pixel<decltype(element)>(of, plane, place);
@@ -36,14 +37,14 @@ void resize_camera(const at::Tensor& images, const at::Tensor& output) {
 
 }  // namespace
 
-at::Tensor resize_cameras(const std::vector<at::Tensor>& cameras, int64_t height, int64_t width) {
+at::Tensor resize_cameras(const std::vector<at::Tensor>& cameras, int64_t height, int64_t width, at::ScalarType dtype) {
   const at::Tensor& first = cameras.front();
   const auto count = static_cast<int64_t>(cameras.size()), rows = first.size(0);
-  const at::Tensor output = at::empty({count * rows, first.size(1), height, width}, first.options().memory_format(at::MemoryFormat::Contiguous));
+  const at::Tensor output = at::empty({count * rows, first.size(1), height, width}, first.options().dtype(dtype));
   for (int64_t i = 0; i < count; ++i) {
     const at::Tensor& camera = cameras[static_cast<size_t>(i)];
-    TORCH_CHECK(camera.dim() == 4 && camera.size(0) == rows && camera.size(1) == first.size(1) && camera.scalar_type() == first.scalar_type(), "images ",
-                camera.sizes(), " of ", camera.scalar_type(), " beside ", first.sizes(), " of ", first.scalar_type());
+    TORCH_CHECK(camera.dim() == 4 && camera.size(0) == rows && camera.size(1) == first.size(1), "images ", camera.sizes(), " beside ", first.sizes());
+    TORCH_CHECK(camera.scalar_type() == dtype || camera.scalar_type() == at::kByte, "images of ", camera.scalar_type(), " for ", dtype);
     resize_camera(camera, output.narrow(0, i * rows, rows));
   }
   return output;

@@ -7,7 +7,8 @@
 
 namespace vla {
 
-// Each [B, C, H, W] in [0, 1], float with any strides -> [cameras * B, C, height, width]: 2 * resize_with_pad(image, kLeftTop) - 1. No gradient.
-at::Tensor resize_cameras(const std::vector<at::Tensor>& cameras, int64_t height, int64_t width);
+// Each [B, C, H, W] with any strides, of `dtype` in [0, 1] or uint8, of which 255 is 1 -> [cameras * B, C, height, width] of `dtype`:
+// 2 * resize_with_pad(image, kLeftTop) - 1. No gradient.
+at::Tensor resize_cameras(const std::vector<at::Tensor>& cameras, int64_t height, int64_t width, at::ScalarType dtype);
 
 }  // namespace vla

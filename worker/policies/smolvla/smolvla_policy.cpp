@@ -81,6 +81,8 @@ void SmolVlaPolicy::set_tasks(const std::vector<std::string>& texts) {
   if (tasks_.tokens.defined()) require_in_vocabulary(tasks_.tokens, vocab_size_, options_.vlm_model_name);
 }
 
+bool SmolVlaPolicy::takes_image_bytes() const { return fast_mode(); }  // resizing reads them
+
 void SmolVlaPolicy::observe_images(const Batch& batch, SmolVlaObservation& observation) const {
   const std::string vision = frozen_key(FrozenLevel::kVision), scene = frozen_key(FrozenLevel::kPrefix);
   if (batch.has(vision)) observation.vision = batch.at(vision);
@@ -98,7 +100,7 @@ void SmolVlaPolicy::observe_images(const Batch& batch, SmolVlaObservation& obser
   if (valid.empty()) throw cxxrun::Error("a batch for policy smolvla has no image: at least one camera is needed");
   const int64_t height = options_.resize_imgs_with_padding[1], width = options_.resize_imgs_with_padding[0];
   if (!is_cached && fast_mode()) {
-    observation.images = resize_cameras(images, height, width);
+    observation.images = resize_cameras(images, height, width, observation.state.scalar_type());
   } else if (!is_cached) {
     for (at::Tensor& image : images) image = resize_with_pad(image, height, width, PadPlace::kLeftTop);
     observation.images = at::cat(images) * 2.0 - 1.0;

@@ -17,6 +17,7 @@ class SmolVlaPolicy : public Policy {
   torch::Tensor loss_counts(const Batch& batch) const override;  // [valid action elements, rows]
   PolicyLoss compute_loss(const Batch& batch, const torch::Tensor& counts, const StepRandom& random) override;
   torch::Tensor sample_chunk(const Batch& batch, const StepRandom& random) override;
+  bool takes_image_bytes() const override;
   // Batches that bring "observation.language.tokens" and "observation.language.attention_mask", [B, L] each, need no tasks.
   void set_tasks(const std::vector<std::string>& texts) override;
   torch::Tensor frozen_features(FrozenLevel level, const Batch& batch) override;
