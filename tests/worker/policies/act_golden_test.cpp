@@ -5,6 +5,7 @@
 #include "tests/worker/policies/golden.hpp"
 #include "worker/optim/optimizer.hpp"
 #include "worker/policies/act/act_policy.hpp"
+#include "worker/policies/nn/latent_sample.hpp"
 
 namespace vla {
 namespace {
@@ -58,9 +59,9 @@ TEST_F(ActGolden, Activations) {
   ActModel& model = policy.model();
   const auto expect = [&](const at::Tensor& actual, const char* name) { EXPECT_LE(relative_error(actual, golden(name)), kGoldenTolerance) << name; };
   expect(model.backbone()->forward(batch.at("observation.image")), "out/backbone");
-  const ActPosterior posterior = model.posterior(batch, nullptr);
-  expect(at::cat({posterior.mu, posterior.log_sigma_x2}, 1), "out/latent_params");
-  const at::Tensor latent = posterior.mu + (posterior.log_sigma_x2 / 2).exp() * golden("rand/vae_noise");
+  const at::Tensor posterior = model.posterior(batch, nullptr);
+  expect(posterior, "out/latent_params");
+  const at::Tensor latent = sample_latent(posterior, golden("rand/vae_noise"), batch.weight).latent;
   const ActMemory memory = model.encode(batch, latent, nullptr);
   expect(memory.tokens, "out/encoder");
   expect(model.decode(memory, nullptr), "out/decoder");

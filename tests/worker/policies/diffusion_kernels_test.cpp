@@ -1,10 +1,11 @@
-// The fused batch norm, convolutions over time as products and the U-Net's norm, each against its formula in float64.
+// The fused batch norm, convolutions over time as products, the U-Net's norm, losses and ACT's latent, each against its formula in float64.
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
 #include "tests/worker/policies/support.hpp"
 #include "worker/policies/nn/fast_mode.hpp"
 #include "worker/policies/nn/group_norm_mish.hpp"
+#include "worker/policies/nn/latent_sample.hpp"
 #include "worker/policies/nn/masked_error.hpp"
 #include "worker/policies/nn/noise_scheduler.hpp"
 #include "worker/policies/nn/sync_batch_norm.hpp"
@@ -154,6 +155,23 @@ TEST(MaskedError, OfSixteenBitsAddsUpInFloat) {
   const at::Tensor sum = masked_error_sum(prediction, target, torch::ones({3}).to(test_device()), {}, ErrorNorm::kAbsolute);
   EXPECT_EQ(sum.scalar_type(), at::kFloat);
   EXPECT_LE(relative_error(sum, (prediction.to(at::kFloat) - target).abs().sum()), 1e-6);
+}
+
+TEST(SampleLatent, IsItsFormulaWithItsGradients) {
+  const at::Tensor parameters = leaf({5, 64}), noise = leaf({5, 32}).detach(), of_sample = torch::randn_like(noise);
+  const at::Tensor weight = torch::tensor({1.0F, 0.0F, 1.0F, 1.0F, 0.0F}).to(test_device());
+  const auto halves = parameters.chunk(2, 1);
+  const at::Tensor latent = halves[0] + (halves[1] / 2).exp() * noise;
+  const at::Tensor divergence = (-0.5 * (1 + halves[1] - halves[0].square() - halves[1].exp()).sum(1) * weight).sum();
+  const SampledLatent sample = sample_latent(parameters, noise, weight);
+  EXPECT_LE(relative_error(sample.latent, latent), 1e-12);
+  expect_same_gradients(sample.divergence + (sample.latent * of_sample).sum(), divergence + (latent * of_sample).sum(), {parameters});
+
+  const at::Tensor coarse = parameters.detach().to(at::kBFloat16);
+  const SampledLatent rounded = sample_latent(coarse, noise.to(at::kBFloat16), weight), exact = sample_latent(coarse.to(at::kDouble), noise, weight);
+  EXPECT_EQ(rounded.divergence.scalar_type(), at::kFloat);
+  EXPECT_LE(relative_error(rounded.divergence, exact.divergence), 1e-6);
+  EXPECT_LE(relative_error(rounded.latent, exact.latent), 0.01);
 }
 
 TEST(NoisyByTimestep, IsTheSchedulers) {

@@ -64,7 +64,7 @@ void ActModel::set_activation_checkpointing(bool on) {
   if (backbone_) backbone_->checkpoint_blocks(on);
 }
 
-ActPosterior ActModel::posterior(const Batch& batch, const StepRandom* random) {
+at::Tensor ActModel::posterior(const Batch& batch, const StepRandom* random) {
   const at::Tensor& is_pad = batch.at("action_is_pad");
   std::vector<at::Tensor> tokens{vae_encoder_cls_embed_->weight.expand({1, batch.rows(), -1})};
   if (vae_encoder_robot_state_input_proj_) {
@@ -73,8 +73,7 @@ ActPosterior ActModel::posterior(const Batch& batch, const StepRandom* random) {
   const at::Tensor never_pad = at::zeros({batch.rows(), static_cast<int64_t>(tokens.size())}, is_pad.options());
   tokens.push_back(vae_encoder_action_input_proj_(batch.at("action")).transpose(0, 1));
   const at::Tensor out = vae_encoder_->forward(at::cat(tokens), vae_encoder_pos_enc_.transpose(0, 1), at::cat({never_pad, is_pad}, 1), random);
-  const auto halves = vae_encoder_latent_output_proj_(out[0]).chunk(2, 1);
-  return {halves[0], halves[1]};
+  return vae_encoder_latent_output_proj_(out[0]);
 }
 
 std::vector<at::Tensor> ActModel::image_features(const Batch& batch) {

@@ -17,12 +17,6 @@
 
 namespace vla {
 
-// The VAE's distribution of the latent given the actions.
-struct ActPosterior {
-  at::Tensor mu;  // [B, latent]
-  at::Tensor log_sigma_x2;  // [B, latent]: log of the variance
-};
-
 struct ActMemory {
   at::Tensor tokens;  // [S, B, D]: latent, robot state, environment state, then every camera's pixels
   at::Tensor position;  // [S, 1, D]
@@ -32,7 +26,8 @@ class ActModel : public torch::nn::Module {
  public:
   ActModel(const ActOptions& options, const PolicyFeatures& features);
 
-  ActPosterior posterior(const Batch& batch, const StepRandom* random);
+  // The VAE's distribution of the latent given the actions, [B, 2 * latent]: means, then logarithms of variances.
+  at::Tensor posterior(const Batch& batch, const StepRandom* random);
   // latent [B, latent] or undefined for zeros.
   ActMemory encode(const Batch& batch, const at::Tensor& latent, const StepRandom* random);
   at::Tensor decode(const ActMemory& memory, const StepRandom* random);  // [chunk, B, D]
