@@ -1,9 +1,13 @@
+// What a ResNet of fast mode is made of.
 #include "worker/policies/nn/channel_affine.hpp"
 
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
 #include "tests/worker/policies/support.hpp"
+#include "worker/policies/nn/fast_mode.hpp"
+#include "worker/policies/nn/folded_convolution.hpp"
+#include "worker/policies/nn/resnet.hpp"
 
 namespace vla {
 namespace {
@@ -68,6 +72,31 @@ TEST(AffineReluPool, OfWhatIsNotANumberIsNotANumber) {
   images.shift.fill_(0);
   EXPECT_TRUE(at::isnan(affine_relu_pool(images.x, images.scale, images.shift)[0][1][2][2]).item<bool>());
   EXPECT_TRUE(at::isnan(channel_affine(images.x, images.scale, images.shift, {}, true)[0][1][4][4]).item<bool>());
+}
+
+TEST(FoldedConvolution, IsTheConvolutionWithItsGradient) {
+  torch::manual_seed(3);
+  const auto options = at::TensorOptions(at::kDouble).device(test_device());
+  const at::Tensor weight = torch::randn({8, 3, 7, 7}, options).contiguous(at::MemoryFormat::ChannelsLast).requires_grad_();
+  for (const auto& [height, width] : {std::pair<int64_t, int64_t>{12, 20}, {8, 6}}) {
+    const at::Tensor images = torch::randn({2, 3, height, width}, options);
+    const at::Tensor actual = folded_convolution(images, weight);
+    EXPECT_TRUE(actual.is_contiguous(at::MemoryFormat::ChannelsLast));
+    expect_equal_with_gradients(actual, at::conv2d(images, weight, {}, 2, 3), {weight}, 1e-12);
+    const at::Tensor gradient = torch::autograd::grad({folded_convolution(images, weight).sum()}, {weight})[0];
+    EXPECT_EQ(gradient.strides(), weight.strides());
+  }
+}
+
+TEST(FoldedConvolution, IsTheFirstOfAResNetInSixteenBits) {
+  ResNet18 net;
+  net.to(test_device(), at::kBFloat16);
+  const at::Tensor even = torch::randn({1, 3, 48, 64}).to(test_device(), at::kBFloat16), odd = even.slice(3, 0, 63);
+  for (const at::Tensor& images : {even, odd}) {
+    const at::Tensor expected = net.forward(images);
+    const FastModeScope fast(true);
+    EXPECT_LE(relative_error(net.forward(images), expected), 0.03);
+  }
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 #include "worker/policies/nn/resnet.hpp"
 
+#include <ATen/autocast_mode.h>
 #include <fmt/ranges.h>
 #include <torch/torch.h>
 
@@ -10,6 +11,7 @@
 #include "worker/policies/nn/channel_affine.hpp"
 #include "worker/policies/nn/device_kernel.hpp"
 #include "worker/policies/nn/fast_mode.hpp"
+#include "worker/policies/nn/folded_convolution.hpp"
 #include "worker/policies/nn/sync_batch_norm.hpp"
 
 namespace vla {
@@ -30,6 +32,14 @@ torch::nn::Conv2d conv(int64_t in, int64_t out, int64_t kernel, int64_t stride) 
 at::Tensor add_and_relu(at::Tensor x, const at::Tensor& residual, bool relu) {
   if (residual.defined()) x += residual;
   return relu ? x.relu_() : x;
+}
+
+// In 16 bits: float32's units have no use for the folded pixels' zeros.
+at::Tensor first_convolution(torch::nn::Conv2dImpl& layer, const at::Tensor& images) {
+  const at::DeviceType device = images.device().type();
+  const at::ScalarType dtype = at::autocast::is_autocast_enabled(device) ? at::autocast::get_autocast_dtype(device) : images.scalar_type();
+  const bool folds = fast_mode() && at::isReducedFloatingType(dtype) && images.size(2) % 2 == 0 && images.size(3) % 2 == 0;
+  return folds ? folded_convolution(images.to(dtype), layer.weight) : layer.forward(images);
 }
 
 // Registers a norm in `parent`. The function shares the module, which is the parent's child.
@@ -132,8 +142,8 @@ ResNet18::ResNet18(ResNetNorm norm, ResNetNames names) : norm_(norm), names_(nam
 }
 
 at::Tensor ResNet18::forward(const at::Tensor& images, const BatchStatistics& batch) {
-  const auto stem = [conv1 = conv1_.ptr(), bn1 = bn1_, frozen = frozen_stem_, batch](const std::vector<at::Tensor>& in) {
-    const at::Tensor x = conv1->forward(in[0]);
+  const auto stem = [conv1 = conv1_.ptr(), bn1 = bn1_, frozen = frozen_stem_, norm = norm_, batch](const std::vector<at::Tensor>& in) {
+    const at::Tensor x = norm == ResNetNorm::kGroup ? conv1->forward(in[0]) : first_convolution(*conv1, in[0]);
     if (!frozen || !fast_mode()) return at::max_pool2d(bn1(x, batch, {}, true), 3, 2, 1);
     const auto& affine = frozen->affine(x);
     return affine_relu_pool(x, affine.scale, affine.shift);
