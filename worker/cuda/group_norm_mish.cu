@@ -5,7 +5,7 @@
 namespace vla {
 namespace {
 
-constexpr int kWarp = 32, kMostThreads = 256;
+constexpr int kWarp = 32, kMostThreads = 512;
 
 // The threads of a block, whole warps: packs of channels side by side, then steps. Those beyond the last step have none.
 template <int N>

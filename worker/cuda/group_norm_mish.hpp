@@ -1,5 +1,5 @@
-// Group norm, Mish (Misra 2019: x * tanh(softplus(x))) and what diffusion policy's U-Net does next, over [rows, steps, channels]: the
-// condition scales and shifts each channel of a row, or a residual is added. A team has a row's group of channels: the threads of a block,
+// Group norm with what follows it over [rows, steps, channels]. In diffusion policy's U-Net: Mish (Misra 2019: x * tanh(softplus(x))), then
+// the condition scales and shifts each channel of a row, or a residual is added. In its ResNet: a residual is added, then relu. A team has a row's group of channels: the threads of a block,
 // or the CPU's one. Each of them takes packs of Team::kPack channels, and of these some steps:
 //     channel(), + channels_at_once() … and step(), + steps_at_once() …
 //     sum(value): over the team; every thread gets it
@@ -12,6 +12,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include "worker/cuda/channel_affine.hpp"
 #include "worker/cuda/counter_random.hpp"
 #include "worker/cuda/pack.hpp"
 
@@ -32,6 +33,7 @@ VLA_HOST_DEVICE inline R mish_gate(R x, R& derivative) {
 struct GroupNormMish {
   int64_t rows = 0, steps = 0, channels = 0, groups = 1;
   double eps = 0;
+  bool mish = true, relu = false;
   bool shifts = false, scales = false;  // by `modulation`, [rows, channels] of shifts, or [rows, 2 * channels], scales first
 
   VLA_HOST_DEVICE int64_t group_channels() const { return channels / groups; }
@@ -74,23 +76,23 @@ struct GroupNormMish {
       for (int i = 0; i < N; ++i) {
         const R value = (static_cast<R>(x.at[i]) - mean) * inverse_std * channel.gamma[i] + channel.beta[i];
         R unused;
-        R result = channel.scale[i] * (value * mish_gate(value, unused)) + channel.shift[i];
+        R result = channel.scale[i] * (value * gate(value, unused)) + channel.shift[i];
         if (of.residual != nullptr) result += static_cast<R>(residual.at[i]);
-        y.at[i] = static_cast<T>(result);
+        y.at[i] = static_cast<T>(relu ? relu_of(result) : result);
       }
       store<N>(of.y + at, y);
     });
   }
 
-  // of_rows: Real [2, rows, channels], each row's gradients of gamma and of beta; d_parameters: [2, channels], their sums. d_modulation
-  // like modulation.
+  // y is read with relu only, and d_residual may be null: without relu it is the gradient. of_rows: Real [2, rows, channels], each row's
+  // gradients of gamma and of beta; d_parameters: [2, channels], their sums. d_modulation like modulation.
   template <class T, class P>
   struct Backward {
-    const T *gradient, *x;
+    const T *gradient, *x, *y;
     const P *gamma, *beta;
     const T* modulation;
     const Real<T> *mean, *inverse_std;
-    T *dx, *d_modulation;
+    T *dx, *d_residual, *d_modulation;
     Real<T>* of_rows;
     P* d_parameters;
   };
@@ -109,12 +111,12 @@ struct GroupNormMish {
         const Channels<R, N> channel(*this, of, row, c);
         for (int64_t t = team.step(); t < steps; t += team.steps_at_once()) {
           const int64_t at = (row * steps + t) * channels + c;
-          const auto x = load<N>(of.x + at), gradient = load<N>(of.gradient + at);
+          const auto x = load<N>(of.x + at), gradient = arriving_gradient<N>(of, at);
           for (int i = 0; i < N; ++i) {
             const R arriving = static_cast<R>(gradient.at[i]), normalized = (static_cast<R>(x.at[i]) - mean) * inverse_std;
             const R value = normalized * channel.gamma[i] + channel.beta[i];
             R derivative;
-            sums[kScale][i] += arriving * value * mish_gate(value, derivative);
+            sums[kScale][i] += arriving * value * gate(value, derivative);
             sums[kShift][i] += arriving;
             sums[kBeta][i] += arriving * channel.scale[i] * derivative;
             sums[kGamma][i] += arriving * channel.scale[i] * derivative * normalized;
@@ -131,13 +133,14 @@ struct GroupNormMish {
     const R count = static_cast<R>(group_channels() * steps);
     const R mean_sum = team.sum(sum) / count, mean_product = team.sum(products) / count;
     for_each_pack(row, group, team, [&](int64_t c, int64_t at) {
-      const auto x = load<N>(of.x + at), gradient = load<N>(of.gradient + at);
+      const auto x = load<N>(of.x + at), gradient = arriving_gradient<N>(of, at);
+      if (of.d_residual != nullptr) store<N>(of.d_residual + at, gradient);
       const Channels<R, N> channel(*this, of, row, c);
       Pack<T, N> dx;
       for (int i = 0; i < N; ++i) {
         const R normalized = (static_cast<R>(x.at[i]) - mean) * inverse_std;
         R derivative;
-        mish_gate(normalized * channel.gamma[i] + channel.beta[i], derivative);
+        gate(normalized * channel.gamma[i] + channel.beta[i], derivative);
         const R d_value = static_cast<R>(gradient.at[i]) * channel.scale[i] * derivative;
         dx.at[i] = static_cast<T>(inverse_std * (channel.gamma[i] * d_value - mean_sum - normalized * mean_product));
       }
@@ -180,6 +183,23 @@ struct GroupNormMish {
     }
   };
 
+  template <class R>
+  VLA_HOST_DEVICE R gate(R value, R& derivative) const {
+    if (mish) return mish_gate(value, derivative);
+    derivative = 1;
+    return 1;
+  }
+
+  // What comes through the relu.
+  template <int N, class T, class P>
+  VLA_HOST_DEVICE Pack<T, N> arriving_gradient(const Backward<T, P>& of, int64_t at) const {
+    auto gradient = load<N>(of.gradient + at);
+    if (!relu) return gradient;
+    const auto y = load<N>(of.y + at);
+    for (int i = 0; i < N; ++i) gradient.at[i] = static_cast<T>(relu_gradient(static_cast<Real<T>>(y.at[i]), static_cast<Real<T>>(gradient.at[i])));
+    return gradient;
+  }
+
   VLA_HOST_DEVICE int64_t shift_at(int64_t row, int64_t c) const { return (scales ? row * 2 + 1 : row) * channels + c; }
 
   // f(channel, place of the pack in x) of each pack of the thread.
@@ -206,7 +226,7 @@ struct GroupNormMish {
 struct GroupNormMishTensors {
   const void *gradient = nullptr, *x = nullptr, *gamma = nullptr, *beta = nullptr, *modulation = nullptr, *residual = nullptr;
   void *y = nullptr, *mean = nullptr, *inverse_std = nullptr;
-  void *dx = nullptr, *d_modulation = nullptr, *of_rows = nullptr, *d_parameters = nullptr;
+  void *dx = nullptr, *d_residual = nullptr, *d_modulation = nullptr, *of_rows = nullptr, *d_parameters = nullptr;
 
   // Whether packs can be read: of 16 bytes at most.
   bool are_packed() const {
@@ -222,9 +242,9 @@ struct GroupNormMishTensors {
   }
   template <class T, class P>
   GroupNormMish::Backward<T, P> backward() const {
-    return {static_cast<const T*>(gradient), static_cast<const T*>(x), static_cast<const P*>(gamma), static_cast<const P*>(beta),
+    return {static_cast<const T*>(gradient), static_cast<const T*>(x), static_cast<const T*>(y), static_cast<const P*>(gamma), static_cast<const P*>(beta),
             static_cast<const T*>(modulation), static_cast<const Real<T>*>(mean), static_cast<const Real<T>*>(inverse_std), static_cast<T*>(dx),
-            static_cast<T*>(d_modulation), static_cast<Real<T>*>(of_rows), static_cast<P*>(d_parameters)};
+            static_cast<T*>(d_residual), static_cast<T*>(d_modulation), static_cast<Real<T>*>(of_rows), static_cast<P*>(d_parameters)};
   }
 };
 

@@ -141,6 +141,22 @@ TEST(GroupNormMish, OfFloatsAndSixteenBitsIsCloseToDoubles) {
   }
 }
 
+TEST(GroupNormRelu, IsItsFormulaWithItsGradients) {
+  for (const int64_t channels : {6, 64}) {
+    torch::nn::GroupNorm norm(torch::nn::GroupNormOptions(2, channels));
+    norm->to(test_device(), at::kDouble);
+    for (auto& parameter : norm->parameters()) parameter.detach().uniform_(0.5, 1.5);
+    const at::Tensor x = leaf({3, channels, 9, 11}), residual = leaf({3, channels, 9, 11});
+    for (const bool relu : {false, true}) {
+      const auto end = [&](const at::Tensor& sum) { return relu ? sum.relu() : sum; };
+      expect_same_gradients(group_norm_relu(x, *norm, {}, relu), end(norm->forward(x)), {x, norm->weight, norm->bias});
+      const at::Tensor y = group_norm_relu(x, *norm, residual, relu);
+      EXPECT_TRUE(y.is_contiguous(at::MemoryFormat::ChannelsLast));
+      expect_same_gradients(y, end(norm->forward(x) + residual), {x, residual, norm->weight, norm->bias});
+    }
+  }
+}
+
 TEST(MaskedError, IsTheSumOfErrorsThatCount) {
   const at::Tensor prediction = leaf({3, 50, 7}), target = leaf({3, 50, 7}).detach();
   const at::Tensor weight = torch::tensor({1.0F, 0.0F, 1.0F}).to(test_device()), is_pad = torch::rand({3, 50}).to(test_device()) < 0.3;

@@ -12,6 +12,7 @@
 #include "worker/policies/nn/device_kernel.hpp"
 #include "worker/policies/nn/fast_mode.hpp"
 #include "worker/policies/nn/folded_convolution.hpp"
+#include "worker/policies/nn/group_norm_mish.hpp"
 #include "worker/policies/nn/sync_batch_norm.hpp"
 
 namespace vla {
@@ -53,7 +54,7 @@ ResNet18::Norm add_norm(torch::nn::Module& parent, const std::string& name, ResN
   if (kind == ResNetNorm::kGroup) {
     const auto norm = parent.register_module(name, torch::nn::GroupNorm(channels / 16, channels));
     return [norm](const at::Tensor& x, const BatchStatistics&, const at::Tensor& residual, bool relu) {
-      return add_and_relu(norm->forward(x), residual, relu);
+      return fast_mode() ? group_norm_relu(x, *norm, residual, relu) : add_and_relu(norm->forward(x), residual, relu);
     };
   }
   const auto norm = parent.register_module(name, std::make_shared<FrozenBatchNorm2d>(channels));
@@ -135,21 +136,21 @@ ResNet18::ResNet18(ResNetNorm norm, ResNetNames names) : norm_(norm), names_(nam
   for (const auto& module : modules(/*include_self=*/false)) {
     if (auto* layer = module->as<torch::nn::Conv2dImpl>()) {
       torch::nn::init::kaiming_normal_(layer->weight, 0, torch::kFanOut, torch::kReLU);
-      if (norm == ResNetNorm::kGroup) continue;
+      if (norm == ResNetNorm::kGroup && !fast_mode()) continue;
       store_channels_last(*layer);
     }
   }
 }
 
 at::Tensor ResNet18::forward(const at::Tensor& images, const BatchStatistics& batch) {
-  const auto stem = [conv1 = conv1_.ptr(), bn1 = bn1_, frozen = frozen_stem_, norm = norm_, batch](const std::vector<at::Tensor>& in) {
-    const at::Tensor x = norm == ResNetNorm::kGroup ? conv1->forward(in[0]) : first_convolution(*conv1, in[0]);
+  const auto stem = [conv1 = conv1_.ptr(), bn1 = bn1_, frozen = frozen_stem_, batch](const std::vector<at::Tensor>& in) {
+    const at::Tensor x = first_convolution(*conv1, in[0]);
     if (!frozen || !fast_mode()) return at::max_pool2d(bn1(x, batch, {}, true), 3, 2, 1);
     const auto& affine = frozen->affine(x);
     return affine_relu_pool(x, affine.scale, affine.shift);
   };
-  // Group norms are slow (CUDA) or inexact (CPU, float32) on images with channels last.
-  at::Tensor x = checkpoint_if(checkpoint_blocks_, *conv1_, stem, {norm_ == ResNetNorm::kGroup ? images.contiguous() : images});
+  // ATen's group norms are slow (CUDA) or inexact (CPU, float32) on images with channels last.
+  at::Tensor x = checkpoint_if(checkpoint_blocks_, *conv1_, stem, {norm_ == ResNetNorm::kGroup && !fast_mode() ? images.contiguous() : images});
   for (const auto& block : blocks_) {
     const auto segment = [block, batch](const std::vector<at::Tensor>& in) { return block->forward(in[0], batch); };
     x = checkpoint_if(checkpoint_blocks_, *block, segment, {x});
