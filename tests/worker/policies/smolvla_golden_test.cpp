@@ -89,7 +89,7 @@ TEST_F(SmolVlaGolden, Activations) {
   EXPECT_TRUE(prefix.valid.equal(golden("out/prefix_pad_masks").to(at::kBool)));
   // The state begins the only other block of tokens.
   const at::Tensor blocks = golden("out/prefix_att_masks").to(at::kLong).cumsum(1);
-  EXPECT_TRUE(blocks.eq(1).equal((at::arange(blocks.size(1)) >= prefix.scene.size(1)).expand_as(blocks)));
+  EXPECT_TRUE(blocks.cpu().eq(1).equal((at::arange(blocks.size(1)) >= prefix.scene.size(1)).expand_as(blocks)));
   const at::Tensor noise = golden("rand/noise"), share = golden("rand/time").view({-1, 1, 1});
   const at::Tensor actions = at::constant_pad_nd(batch.at("action"), {0, 4});
   const at::Tensor between = share * noise + (1 - share) * actions;
