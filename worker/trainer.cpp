@@ -132,6 +132,7 @@ Trainer::Trainer(const TrainingJob& job, const cxxrun::World& world, ShutdownWat
       world_(world),
       precision_(make_precision(options_.precision, options_.dtype == "float64" ? at::kDouble : at::kFloat, world.device())),
       data_(open_data(job, world.local_size())),
+      config_hash_(fingerprint(cxxrun::dump_yaml(job.table))),
       data_fingerprint_(data_fingerprint(*data_.training)),
       batch_(resolve_batch(options_.batch_size, options_.batch_size_mode, world.size(), options_.gradient_accumulation_steps)),
       workers_(resolve_workers(options_.num_workers, world.local_size(), std::max<int64_t>(1, std::thread::hardware_concurrency()))),
@@ -216,6 +217,8 @@ int Trainer::run() {
     const auto is_due = [&](int64_t every) { return last || (every > 0 && step_ % every == 0); };
     const bool saves = is_due(save_freq_), logs = is_due(options_.log_freq);
     const bool validates = is_due(options_.val_freq > 0 ? options_.val_freq : save_freq_);
+    // Queued behind the step: the device still has work while the host prepares a checkpoint.
+    if (saves) take_snapshot();
     // What is written down must be known to be sound.
     requests = saves || logs || validates ? agreement_.settle() : agreement_.requests();
     if (requests.non_finite) act_on_non_finite(*requests.non_finite);

@@ -83,6 +83,7 @@ class Trainer {
   void open_output();
   void log_step();
   void validate();
+  void take_snapshot();  // of this step, for save()
   void save();
   int finish();
   TrainingState state() const;
@@ -99,12 +100,12 @@ class Trainer {
   const cxxrun::World& world_;
   Precision precision_;
   TrainingData data_;
-  std::string data_fingerprint_;
+  std::string config_hash_, data_fingerprint_;
   BatchPlan batch_;
   WorkersPlan workers_;
   data::Sampler sampler_;
   int64_t step_ = 0;  // completed optimizer steps
-  int64_t saved_step_ = -1;
+  int64_t saved_step_ = -1, taken_step_ = -1;
   int64_t total_steps_;
   int64_t save_freq_;
   int64_t schedule_steps_;  // length of the learning-rate schedule: that of the first run

@@ -8,7 +8,6 @@
 #include "common/error.hpp"
 #include "common/log.hpp"
 #include "common/option_text.hpp"
-#include "worker/checkpoint/fingerprint.hpp"
 #include "worker/checkpoint/lerobot_format.hpp"
 #include "worker/checkpoint/resume_check.hpp"
 #include "worker/checkpoint/retention.hpp"
@@ -24,6 +23,7 @@ void Trainer::open_output() {
   checkpoints_.emplace(CheckpointWriter::Options{.output_dir = job_.output_dir,
                                                  .retention = {.keep = options_.keep_checkpoints, .keep_every = options_.keep_every},
                                                  .best = best_,
+                                                 .device = world_.device(),
                                                  .expected_bytes = (ema_ ? 5 : 3) * bytes});  // weights, two moments, two averages
   const LoggingOptions& logging = job_.config.logging;
   if (logging.gpu_stats && world_.device().is_cuda()) gpu_monitor_.emplace(cxxrun::pci_bus_id(world_.device()));
@@ -151,15 +151,15 @@ TrainingState Trainer::state() const {
                       .global_batch = batch_.effective,
                       .world_size = world_.size(),
                       .schedule_steps = schedule_steps_,
-                      .config_hash = fingerprint(cxxrun::dump_yaml(job_.table)),
+                      .config_hash = config_hash_,
                       .data_fingerprint = data_fingerprint_};
   state.numbers = schedule_->state();
   return state;
 }
 
-void Trainer::save() {
-  if (!checkpoints_ || saved_step_ == step_) return;
-  saved_step_ = step_;
+void Trainer::take_snapshot() {
+  if (!checkpoints_ || taken_step_ == step_) return;
+  taken_step_ = step_;
   CheckpointFiles files;
   const std::string train_config = options_as_json(job_.table);
   const std::string& type = job_.config.policy.type;
@@ -171,7 +171,14 @@ void Trainer::save() {
   if (scaler_) add_tensor_state(files, "scaler", scaler_->state());
   add_optimizer_state(files, optimizer_.state());
   files.texts["training_state/config.yaml"] = cxxrun::dump_yaml(job_.table);
-  checkpoints_->save(state(), std::move(files), std::exchange(validation_loss_, std::nullopt));
+  checkpoints_->take(std::move(files));
+}
+
+void Trainer::save() {
+  if (!checkpoints_ || saved_step_ == step_) return;
+  take_snapshot();
+  saved_step_ = step_;
+  checkpoints_->save(state(), std::exchange(validation_loss_, std::nullopt));
   cxxrun::log_info("step {}/{} | checkpoint {}", step_, total_steps_, (job_.output_dir / "checkpoints" / checkpoint_name(step_)).string());
 }
 
@@ -195,7 +202,7 @@ void Trainer::resume(const std::filesystem::path& checkpoint) {
   }
   const auto scaler = scaler_ ? read_tensor_state(checkpoint, "scaler") : std::nullopt;
   if (scaler) scaler_->load_state(*scaler);
-  step_ = saved_step_ = stored.step;
+  step_ = saved_step_ = taken_step_ = stored.step;
   if (stored.schedule_steps > 0) schedule_steps_ = stored.schedule_steps;
   schedule_.emplace(job_.config.scheduler, job_.config.optimizer.lr, schedule_steps_);
   schedule_->load_state(stored.numbers);

@@ -1,9 +1,10 @@
 // How long a save stops training, and how long it takes in the background.
 //
-//     checkpoint_bench FOLDER [MIB = 1024] [cpu|cuda]
+//     checkpoint_bench FOLDER [MIB = 700] [cpu|cuda] [TENSORS = 960]
 //
-// Saves MIB of float32 tensors of 16 MiB five times into FOLDER, which it then removes. "stall" is the time from a save's begin until
-// the device is free again for the next step; the first save also allocates the host's memory.
+// Saves TENSORS float32 tensors of MIB together, by default what a training of ACT has, five times into FOLDER, which it then removes.
+// "take" is what the host needs to queue the copies, which a training does beside its step; "stall" is the time until the device has made
+// them. The first save also makes the memory for them.
 #include <chrono>
 #include <filesystem>
 
@@ -21,25 +22,28 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc < 2) return fmt::print(stderr, "checkpoint_bench FOLDER [MIB] [cpu|cuda]\n"), 2;
+  if (argc < 2) return fmt::print(stderr, "checkpoint_bench FOLDER [MIB] [cpu|cuda] [TENSORS]\n"), 2;
   const std::filesystem::path folder = std::filesystem::path(argv[1]) / "checkpoint_bench";
-  const int64_t mebibytes = argc > 2 ? std::stoll(argv[2]) : 1024;
+  const int64_t mebibytes = argc > 2 ? std::stoll(argv[2]) : 700;
   const torch::Device device(argc > 3 ? argv[3] : "cpu");
+  const int64_t count = argc > 4 ? std::stoll(argv[4]) : 960;
   vla::TensorMap tensors;
-  for (int64_t i = 0; i < mebibytes / 16; ++i) tensors[std::to_string(i)] = torch::rand({4 << 20}, device);
-  vla::CheckpointWriter writer({.output_dir = folder, .retention = {.keep = 1}});
+  for (int64_t i = 0; i < count; ++i) tensors[std::to_string(i)] = torch::rand({(mebibytes << 18) / count}, device);
+  vla::CheckpointWriter writer({.output_dir = folder, .retention = {.keep = 1}, .device = device});
   for (int64_t step = 1; step <= 5; ++step) {
     if (device.is_cuda()) torch::cuda::synchronize();
     const auto start = std::chrono::steady_clock::now();
     vla::CheckpointFiles files;
     files.tensors["pretrained_model/model.safetensors"] = tensors;
-    writer.save({.step = step, .global_batch = 1}, std::move(files));
-    const double queued = seconds_since(start);
+    writer.take(std::move(files));
+    const double taken = seconds_since(start);
     if (device.is_cuda()) torch::cuda::synchronize();
     const double stall = seconds_since(start);
+    writer.save({.step = step, .global_batch = 1});
+    const double started = seconds_since(start);
     const bool saved = writer.wait();
-    fmt::print("save {}: {} MiB, save() {:.3f} s, stall {:.3f} s, on disk after {:.3f} s{}\n", step, mebibytes, queued, stall,
-               seconds_since(start), saved ? "" : " FAILED");
+    fmt::print("save {}: {} MiB, take {:.2f} ms, stall {:.2f} ms, thread started after {:.2f} ms, on disk after {:.3f} s{}\n", step, mebibytes,
+               1e3 * taken, 1e3 * stall, 1e3 * started, seconds_since(start), saved ? "" : " FAILED");
   }
   std::filesystem::remove_all(folder);
   return writer.failures() != 0;

@@ -42,7 +42,11 @@ void warn_of_little_space(const fs::path& folder, int64_t bytes) {
 }  // namespace
 
 CheckpointWriter::CheckpointWriter(Options options)
-    : options_(std::move(options)), checkpoints_(options_.output_dir / "checkpoints"), best_(options_.best), saved_best_(options_.best) {
+    : options_(std::move(options)),
+      checkpoints_(options_.output_dir / "checkpoints"),
+      snapshot_(options_.device),
+      best_(options_.best),
+      saved_best_(options_.best) {
   std::error_code failed;
   fs::create_directories(checkpoints_, failed);
   if (failed) throw Error("cannot make the folder of checkpoints {}: {}; choose another --output_dir", checkpoints_.string(), failed.message());
@@ -51,7 +55,7 @@ CheckpointWriter::CheckpointWriter(Options options)
 
 CheckpointWriter::~CheckpointWriter() { wait(); }
 
-void CheckpointWriter::save(TrainingState state, CheckpointFiles files, std::optional<double> validation_loss) {
+void CheckpointWriter::take(CheckpointFiles files) {
   const auto start = std::chrono::steady_clock::now();
   wait();
   const std::chrono::duration<double> waited = std::chrono::steady_clock::now() - start;
@@ -60,20 +64,23 @@ void CheckpointWriter::save(TrainingState state, CheckpointFiles files, std::opt
                         "faster disk; this is said once",
                         waited.count());
   }
+  files_ = std::move(files);
+  snapshot_.take(files_);
+}
+
+void CheckpointWriter::save(TrainingState state, std::optional<double> validation_loss) {
   if (validation_loss && (!best_ || *validation_loss < best_->loss)) best_ = {state.step, *validation_loss};
   state.best = best_;
-  const int64_t step = state.step;
-  add_training_state(files, state);
-  snapshot_.take(files);
-  thread_ = std::jthread([this, step, files = std::move(files)]() mutable {
+  thread_ = std::jthread([this, state = std::move(state)] {
     try {
-      snapshot_.bring_home(files);
-      write(step, files);
+      add_training_state(files_, state);
+      snapshot_.bring_home();
+      write(state.step);
       is_saved_ = true;
     } catch (const std::exception& e) {
       is_saved_ = false;
       cxxrun::log_error("checkpoint {} was not saved, earlier ones are untouched and training goes on: {} ({} free in {})",
-                        checkpoint_name(step), e.what(), free_space(checkpoints_), checkpoints_.string());
+                        checkpoint_name(state.step), e.what(), free_space(checkpoints_), checkpoints_.string());
     }
   });
 }
@@ -87,15 +94,15 @@ bool CheckpointWriter::wait() {
   return is_saved_;
 }
 
-void CheckpointWriter::write(int64_t step, const CheckpointFiles& files) {
+void CheckpointWriter::write(int64_t step) {
   const std::string name = checkpoint_name(step);
   const fs::path temporary = checkpoints_ / leftover_name(name + ".saving");
   remove_leftovers(checkpoints_);
   options_.after_each_operation();
-  require_free_space(checkpoints_, files.bytes());
+  require_free_space(checkpoints_, files_.bytes());
   try {
     fs::create_directory(temporary);
-    write_files(temporary, files, options_.after_each_operation);
+    write_files(temporary, files_, options_.after_each_operation);
     exchange_or_rename(temporary, checkpoints_ / name);
   } catch (...) {
     std::error_code ignored;

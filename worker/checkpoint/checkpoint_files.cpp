@@ -2,10 +2,8 @@
 
 #include <sys/statvfs.h>
 
-#include <c10/core/StreamGuard.h>
-#include <c10/core/impl/VirtualGuardImpl.h>
-#include <cuda_runtime_api.h>
-#include <torch/torch.h>
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include "common/atomic_file.hpp"
 #include "common/error.hpp"
@@ -23,78 +21,6 @@ int64_t CheckpointFiles::bytes() const {
     for (const auto& [name, tensor] : map) total += tensor.nbytes();
   }
   return static_cast<int64_t>(total);
-}
-
-namespace {
-
-// Calls f(file, name, tensor) for every tensor.
-template <class F>
-void for_each_tensor(CheckpointFiles& files, const F& f) {
-  for (auto& [path, tensors] : files.tensors) {
-    for (auto& [name, tensor] : tensors) f(path, name, tensor);
-  }
-}
-
-bool has_room_for(size_t bytes) {
-  size_t free = 0, total = 0;
-  return cudaMemGetInfo(&free, &total) == cudaSuccess && free / 2 > bytes;
-}
-
-}  // namespace
-
-at::Tensor HostSnapshot::host_memory(const std::string& file, const std::string& name, const at::Tensor& like) {
-  at::Tensor& memory = memory_[{file, name}];
-  if (!memory.defined() || memory.sizes() != like.sizes() || memory.scalar_type() != like.scalar_type()) {
-    memory = torch::empty(like.sizes(), torch::dtype(like.scalar_type()).pinned_memory(like.is_cuda()));
-  }
-  return memory;
-}
-
-void HostSnapshot::take(CheckpointFiles& files) {
-  const torch::NoGradGuard no_grad;
-  std::optional<torch::Device> gpu;
-  size_t bytes = 0;
-  for_each_tensor(files, [&](const auto&, const auto&, const at::Tensor& tensor) {
-    if (!tensor.is_cuda()) return;
-    gpu = tensor.device();
-    bytes += tensor.nbytes();
-  });
-  const bool on_gpu = gpu && has_room_for(bytes);
-  std::map<at::ScalarType, std::pair<std::vector<at::Tensor>, std::vector<at::Tensor>>> copies;  // to and from, of one kernel
-  for_each_tensor(files, [&](const std::string& file, const std::string& name, at::Tensor& tensor) {
-    at::Tensor copy;
-    if (on_gpu && tensor.is_cuda()) {
-      copy = at::empty_like(tensor);
-      copies[tensor.scalar_type()].first.push_back(copy);
-      copies[tensor.scalar_type()].second.push_back(tensor.detach());
-    } else {
-      copy = host_memory(file, name, tensor);
-      copy.copy_(tensor, /*non_blocking=*/true);
-    }
-    tensor = copy;
-  });
-  for (auto& [type, pair] : copies) at::_foreach_copy_(pair.first, pair.second);
-  taken_.reset();
-  if (!gpu) return;
-  taken_.emplace(gpu->type());
-  taken_->record(c10::impl::VirtualGuardImpl(gpu->type()).getStream(*gpu));
-}
-
-void HostSnapshot::bring_home(CheckpointFiles& files) {
-  const torch::NoGradGuard no_grad;
-  if (!taken_) return;
-  const c10::impl::VirtualGuardImpl guard(taken_->device_type());
-  const c10::Stream beside = guard.getStreamFromGlobalPool(taken_->device());
-  const c10::StreamGuard on_stream(beside);
-  taken_->block(beside);
-  CheckpointFiles home = files;  // the GPU's copies live until theirs have arrived
-  for_each_tensor(home, [&](const std::string& file, const std::string& name, at::Tensor& tensor) {
-    if (!tensor.is_cuda()) return;
-    const at::Tensor memory = host_memory(file, name, tensor);
-    tensor = memory.copy_(tensor, /*non_blocking=*/true);
-  });
-  beside.synchronize();
-  files = std::move(home);
 }
 
 std::optional<int64_t> free_bytes(const fs::path& folder) {

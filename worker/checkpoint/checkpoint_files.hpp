@@ -6,9 +6,6 @@
 #include <map>
 #include <optional>
 #include <string>
-#include <utility>
-
-#include <c10/core/Event.h>
 
 #include "worker/checkpoint/safetensors.hpp"
 
@@ -19,24 +16,6 @@ struct CheckpointFiles {
   std::map<std::string, TensorMap> tensors;
 
   int64_t bytes() const;
-};
-
-// Copies of tensors on the host that later training steps do not touch. Those of a GPU are first copied on the GPU, if it has room for
-// them twice, which holds training up as long as its memory takes; then beside training to page-locked memory, which is kept for the next
-// snapshot. Without the room training waits for them to cross the bus.
-class HostSnapshot {
- public:
-  // Replaces every tensor of `files` by a copy, queued on the current stream. The copies of the snapshot before must be out of use.
-  void take(CheckpointFiles& files);
-  // Brings the copies of the last take() to the host and waits for them; on any thread.
-  void bring_home(CheckpointFiles& files);
-
- private:
-  // Memory for a tensor's copy: that of the snapshot before where it fits.
-  at::Tensor host_memory(const std::string& file, const std::string& name, const at::Tensor& like);
-
-  std::map<std::pair<std::string, std::string>, at::Tensor> memory_;  // by file and name
-  std::optional<c10::Event> taken_;
 };
 
 // Writes all files into an existing folder, creating its sub-folders, and kManifestFile, and syncs them. `after_each` is called after

@@ -30,7 +30,8 @@ inline CheckpointFiles files_of(int64_t step) {
 }
 
 inline bool save(CheckpointWriter& writer, int64_t step, std::optional<double> validation_loss = {}) {
-  writer.save(state_of(step), files_of(step), validation_loss);
+  writer.take(files_of(step));
+  writer.save(state_of(step), validation_loss);
   return writer.wait();
 }
 

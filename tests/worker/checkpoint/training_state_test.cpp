@@ -147,7 +147,8 @@ TEST(TensorState, IsOptional) {
   CheckpointFiles files = files_of(1);
   add_tensor_state(files, "ema", {{"w", torch::full({3}, 7.0)}});
   CheckpointWriter writer({.output_dir = dir.path()});
-  writer.save(state_of(1), files);
+  writer.take(files);
+  writer.save(state_of(1));
   EXPECT_TRUE(writer.wait());
   EXPECT_EQ(read_tensor_state(dir.path() / "checkpoints/last", "ema")->at("w")[0].item<double>(), 7);
 }
