@@ -21,7 +21,7 @@
 #include "worker/flops.hpp"
 #include "worker/phase_range.hpp"
 #include "worker/policies/nn/fast_mode.hpp"
-#include "worker/policies/nn/skip_init.hpp"
+#include "worker/policies/nn/random_init.hpp"
 #include "worker/start_timing.hpp"
 #include "worker/step_profiler.hpp"
 #include "worker/training_context.hpp"
@@ -53,9 +53,10 @@ std::shared_ptr<Policy> make_policy(const TrainingJob& job, const PolicyFeatures
   }
   if (config.training.activation_checkpointing) policy->set_activation_checkpointing(true);
   if (at::isReducedFloatingType(precision.parameters) && !job.resume) {
+    // No copies: rounding gives parameters other memory.
     for (const auto& entry : policy->named_parameters()) {
       const at::Tensor& value = entry.value();
-      if (value.requires_grad() && value.scalar_type() == at::kFloat) masters[entry.key()] = value.detach().clone();
+      if (value.requires_grad() && value.scalar_type() == at::kFloat) masters[entry.key()] = value.detach();
     }
   }
   policy->to(world.device(), precision.parameters);

@@ -11,6 +11,7 @@
 
 #include "common/atomic_file.hpp"
 #include "common/error.hpp"
+#include "common/on_all_cores.hpp"
 #include "worker/checkpoint/safetensors_header.hpp"
 
 namespace vla {
@@ -30,19 +31,26 @@ constexpr DTypeRow kDTypes[] = {
 };
 
 constexpr size_t kMostNamed = 6;  // tensors of a kind in a message
+constexpr size_t kBytesPerThread = 16 << 20;
 
 }  // namespace
 
 TensorMap load_safetensors(const std::filesystem::path& path) {
   const SafetensorsFile file(path);
-  TensorMap tensors;
-  for (const SafetensorsEntry& entry : file.entries()) {
+  const std::vector<SafetensorsEntry>& entries = file.entries();
+  std::vector<at::Tensor> values(entries.size());
+  const auto read = [&](size_t i) {
+    const SafetensorsEntry& entry = entries[i];
     const auto type = std::find_if(std::begin(kDTypes), std::end(kDTypes), [&](const DTypeRow& row) { return entry.dtype == row.name; })->type;
     // A bool that is neither 0 nor 1 is undefined behaviour: read the bytes as such, then convert.
-    at::Tensor tensor = at::empty(entry.shape, type == at::kBool ? at::kByte : type);
-    file.read(entry, tensor.data_ptr());
-    tensors.emplace(entry.name, tensor.to(type));
-  }
+    const at::Tensor bytes = at::empty(entry.shape, type == at::kBool ? at::kByte : type);
+    file.read(entry, bytes.data_ptr());
+    values[i] = bytes.to(type);
+  };
+  const size_t size = entries.empty() ? 0 : static_cast<size_t>(entries.back().end);
+  cxxrun::on_all_cores(entries.size(), read, size / kBytesPerThread);
+  TensorMap tensors;
+  for (size_t i = 0; i < entries.size(); ++i) tensors.emplace(entries[i].name, values[i]);
   return tensors;
 }
 

@@ -7,6 +7,7 @@
 #include "worker/policies/nn/fast_mode.hpp"
 #include "worker/policies/nn/flow_matching.hpp"
 #include "worker/policies/nn/precision.hpp"
+#include "worker/policies/nn/random_init.hpp"
 #include "worker/policies/nn/resize_pixels.hpp"
 #include "worker/policies/smolvla/pretrained_vlm.hpp"
 
@@ -56,7 +57,10 @@ SmolVlaPolicy::SmolVlaPolicy(const SmolVlaOptions& options, const PolicyFeatures
     frame = image_frame_tokens(options_.vlm_model_name);
     require_in_vocabulary(frame, vocab_size_, options_.vlm_model_name);
   }
-  model_ = register_module("model", std::make_shared<SmolVlaModel>(options_, config, frame));
+  {
+    const ParallelRandomInit on_all_cores;
+    model_ = register_module("model", std::make_shared<SmolVlaModel>(options_, config, frame));
+  }
   if (options_.load_vlm_weights && !options_.weights_follow) model_->transformers().load_vlm(pretrained_folder(options_.vlm_model_name));
   apply_layout();
 }
