@@ -59,7 +59,7 @@ __global__ void __launch_bounds__(kMostThreads) forward_kernel(GroupNormMish nor
 }
 
 template <class T, class P, int N>
-__global__ void __launch_bounds__(kMostThreads) backward_kernel(GroupNormMish norm, GroupNormMish::Backward<T, P> of, Block<N> block) {
+__global__ void __launch_bounds__(kMostThreads, 2) backward_kernel(GroupNormMish norm, GroupNormMish::Backward<T, P> of, Block<N> block) {
   norm.backward(of, blockIdx.x / norm.groups, blockIdx.x % norm.groups, block);
 }
 
