@@ -127,6 +127,12 @@ void SpeedOptions::describe(OptionTable& table) {
       .one_of({"auto", "on", "off"});
   table.add("deterministic", deterministic,
             "prefer kernels that add up in a fixed order: the same seed gives the same bits where such kernels exist; slower");
+  table
+      .add("cudnn_trials", cudnn_trials,
+           "algorithms of cuDNN that fast mode tries for each convolution in the first step, to keep the fastest; 0 = takes the one it suggests: the first step is "
+           "done sooner")
+      .at_least(0)
+      .at_most(1000);
 }
 
 void TrainConfig::describe(OptionTable& table) {

@@ -76,6 +76,7 @@ struct SpeedOptions {
   std::string mode = "auto";
   std::string graph = "auto";
   bool deterministic = false;
+  int64_t cudnn_trials = 4;
 
   bool is_fast(bool on_gpu) const { return mode == "fast" || (mode == "auto" && on_gpu); }
   void describe(cxxrun::OptionTable& table);

@@ -162,7 +162,9 @@ Trainer::Trainer(const TrainingJob& job, const cxxrun::World& world, ShutdownWat
     device_step_ = torch::zeros({}, torch::dtype(torch::kLong).device(world.device()));
     at::Context& context = at::globalContext();
     const bool deterministic = job.config.speed.deterministic;
-    context.setBenchmarkCuDNN(fast_mode() && !deterministic);
+    const auto trials = static_cast<int>(job.config.speed.cudnn_trials);
+    context.setBenchmarkCuDNN(fast_mode() && !deterministic && trials > 0);
+    context.setBenchmarkLimitCuDNN(trials);
     context.setDeterministicCuDNN(deterministic);
     context.setDeterministicAlgorithms(deterministic, /*warn_only=*/true);
     context.setDeterministicFillUninitializedMemory(false);
