@@ -34,7 +34,7 @@ constexpr size_t kResidentSteps = 2;
 // A trace is of steps as they are for the rest of the training: graphs are captured by then.
 constexpr int64_t kUntracedSteps = 20;
 
-// The same initial weights on every rank and device: made on the CPU from the seed. `masters` gets the float32 values of what is
+// The same initial weights on every rank and device: drawn on the CPU from the seed. `masters` gets the float32 values of what is
 // rounded to 16 bits and trained.
 std::shared_ptr<Policy> make_policy(const TrainingJob& job, const PolicyFeatures& features, const Precision& precision, const cxxrun::World& world,
                                     TensorMap& masters) {
@@ -42,11 +42,18 @@ std::shared_ptr<Policy> make_policy(const TrainingJob& job, const PolicyFeatures
   set_fast_mode(config.speed.is_fast(world.device().is_cuda()));
   torch::manual_seed(static_cast<uint64_t>(config.training.seed));
   const auto& entry = cxxrun::find_in_registry(policy_registry(), config.policy.type, "policy.type");
-  std::optional<SkipRandomInit> weights_follow;
-  if (!config.policy.path.empty() || job.resume) weights_follow.emplace();
+  const bool weights_follow = !config.policy.path.empty() || job.resume;
+  std::optional<SkipRandomInit> undrawn;
+  if (weights_follow) undrawn.emplace();
   auto policy = entry.make(job.policy, features);
-  weights_follow.reset();
+  undrawn.reset();
   start_timing().mark("policy built");
+  // To the device as they are, or without values if those follow: it rounds them faster than the host.
+  if (weights_follow) {
+    for (at::Tensor& parameter : policy->parameters()) parameter.set_data(at::empty_like(parameter, parameter.options().device(world.device())));
+  }
+  policy->to(world.device());
+  start_timing().mark("on the device");
   if (!config.policy.path.empty() && !job.resume) {
     load_weights(config.policy.path, *policy);
     start_timing().mark("weights loaded");
@@ -59,8 +66,8 @@ std::shared_ptr<Policy> make_policy(const TrainingJob& job, const PolicyFeatures
       if (value.requires_grad() && value.scalar_type() == at::kFloat) masters[entry.key()] = value.detach();
     }
   }
-  policy->to(world.device(), precision.parameters);
-  start_timing().mark("on the device");
+  policy->to(precision.parameters);
+  start_timing().mark("rounded");
   policy->set_all_reduce_sum([&world](at::Tensor tensor) { world.all_reduce_sum(std::move(tensor)); });
   return policy;
 }

@@ -116,7 +116,8 @@ void copy_by_name(const TensorMap& stored, const TensorMap& own, const std::stri
   }
   if (!problems.empty()) throw Error("{} ({} tensors, {} wanted): {}", what, stored.size(), own.size(), fmt::join(problems, "; "));
   const at::NoGradGuard no_grad;
-  for (const auto& [name, tensor] : own) tensor.copy_(stored.at(name));
+  // To the device in the type that is stored, often the shorter one, and converted there.
+  for (const auto& [name, tensor] : own) tensor.copy_(stored.at(name).to(tensor.device()));
 }
 
 }  // namespace vla

@@ -71,6 +71,7 @@ DdpReducer::DdpReducer(const torch::nn::Module& module, c10::intrusive_ptr<c10d:
 
   if (options.skip_alone && group->getSize() == 1) return;
   c10d::verify_params_across_processes(group, parameters, std::nullopt);
+  // Also of weights that every rank read itself, whose files may differ: it takes little beside reading them.
   broadcast_state(module, group);
 
   const std::vector<bool> sparse(parameters.size(), false);

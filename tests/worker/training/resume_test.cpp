@@ -130,10 +130,23 @@ TEST_F(Resume, TrueNeedsACheckpointAutoDoesNotAndAnOldFolderIsNotOverwritten) {
 
 TEST_F(Resume, APretrainedPolicyStartsANewTraining) {
   run(0, small_act(out("a"), {"--training.steps=2"}));
-  run(0, {"--policy.path=" + (out("a") / "checkpoints" / "last").string(), "--training.steps=0", "--training.epochs=1", "--training.batch_size=61",
-          "--dataset.root=synthetic:frames=61,state=4,action=3,episodes=4,image=32x32", "--optimizer.lr=0", "--policy.optimizer_lr_backbone=0",
-          device_option(), "--output_dir=" + out("b").string()});
+  const auto go_on = [&](const std::string& name, const std::string& precision) {
+    run(0, {"--policy.path=" + (out("a") / "checkpoints" / "last").string(), "--training.steps=0", "--training.epochs=1", "--training.batch_size=61",
+            "--dataset.root=synthetic:frames=61,state=4,action=3,episodes=4,image=32x32", "--optimizer.lr=0", "--policy.optimizer_lr_backbone=0",
+            device_option(), "--training.precision=" + precision, "--output_dir=" + out(name).string()});
+  };
+  go_on("b", "fp32");
   EXPECT_EQ(metrics(out("b")).size(), 1);
+  const TensorMap start = weights(out("a"));
+  EXPECT_EQ(largest_difference(start, weights(out("b"))), 0);
+  go_on("c", "bf16-true");
+  const TensorMap state = load_safetensors(out("c") / "checkpoints/last/training_state/optimizer.safetensors");
+  for (const auto& [name, value] : weights(out("c"))) {
+    EXPECT_TRUE(value.equal(start.at(name).to(value.scalar_type()))) << name;
+    const auto master = state.find(name + ".master");
+    EXPECT_TRUE(master == state.end() || master->second.equal(start.at(name))) << name;
+  }
+  EXPECT_GT(std::ranges::count_if(state, [](const auto& item) { return item.first.ends_with(".master"); }), 20);
 }
 
 }  // namespace
