@@ -12,11 +12,16 @@ namespace {
 // Sums of many small differences vanish in 16 bits.
 torch::Tensor exact(const torch::Tensor& tensor) { return at::isReducedFloatingType(tensor.scalar_type()) ? tensor.to(torch::kFloat) : tensor; }
 
-SampledLatent plain_sample(const torch::Tensor& posterior, const torch::Tensor& noise, const torch::Tensor& weight) {
+torch::Tensor plain_latent(const torch::Tensor& posterior, const torch::Tensor& noise) {
+  const auto halves = posterior.chunk(2, 1);
+  return halves[0] + (halves[1] / 2).exp() * noise;
+}
+
+torch::Tensor plain_divergence(const torch::Tensor& posterior, const torch::Tensor& weight) {
   const auto halves = posterior.chunk(2, 1);
   const torch::Tensor mean = exact(halves[0]), log_variance = exact(halves[1]);
   const torch::Tensor divergence = -0.5 * (1 + log_variance - mean.square() - log_variance.exp()).sum(-1);
-  return {halves[0] + (halves[1] / 2).exp() * noise, (divergence * weight).sum()};
+  return (divergence * weight).sum();
 }
 
 }  // namespace
@@ -50,10 +55,12 @@ PolicyLoss ActPolicy::compute_loss(const Batch& batch, const torch::Tensor& coun
   static const uint32_t kNoise = random_stream("vae_noise");
   const bool use_vae = is_training() && options_.use_vae;
   const StepRandom* random = is_training() ? &step_random : nullptr;
+  torch::Tensor posterior;
   SampledLatent sample;
   if (use_vae) {
-    const torch::Tensor posterior = model_->posterior(batch, random), noise = step_random.normal(kNoise, {options_.latent_dim}, batch.at("action").scalar_type());
-    sample = fast_mode() ? sample_latent(posterior, noise, batch.weight) : plain_sample(posterior, noise, batch.weight);
+    posterior = model_->posterior(batch, random);
+    const torch::Tensor noise = step_random.normal(kNoise, {options_.latent_dim}, batch.at("action").scalar_type());
+    sample = fast_mode() ? sample_latent(posterior, noise, batch.weight) : SampledLatent{plain_latent(posterior, noise), {}};
   }
   const torch::Tensor predicted = model_->forward(batch, sample.latent, random);
   const torch::Tensor sum = fast_mode() ? masked_error_sum(predicted, batch.at("action"), batch.weight, batch.at("action_is_pad"), ErrorNorm::kAbsolute)
@@ -61,6 +68,8 @@ PolicyLoss ActPolicy::compute_loss(const Batch& batch, const torch::Tensor& coun
   const torch::Tensor denominators = counts.clamp_min(1).to(sum.scalar_type());
   const torch::Tensor l1 = sum / denominators[0];
   if (!use_vae) return {l1, {{"l1_loss", l1.detach()}}};
+  // After the model, as in LeRobot: autograd adds gradients up in the opposite order.
+  if (!sample.divergence.defined()) sample.divergence = plain_divergence(posterior, batch.weight);
   const torch::Tensor kld = sample.divergence / denominators[1];
   return {l1 + kld * options_.kl_weight, {{"l1_loss", l1.detach()}, {"kld_loss", kld.detach()}}};
 }
