@@ -34,12 +34,18 @@ constexpr size_t kResidentSteps = 2;
 // A trace is of steps as they are for the rest of the training: graphs are captured by then.
 constexpr int64_t kUntracedSteps = 20;
 
+// Of the process, from here on.
+bool choose_mode(const SpeedOptions& options, const cxxrun::World& world) {
+  const bool fast = options.is_fast(world.device().is_cuda());
+  set_fast_mode(fast);
+  return fast;
+}
+
 // The same initial weights on every rank and device: drawn on the CPU from the seed. `masters` gets the float32 values of what is
 // rounded to 16 bits and trained.
 std::shared_ptr<Policy> make_policy(const TrainingJob& job, const PolicyFeatures& features, const Precision& precision, const cxxrun::World& world,
                                     TensorMap& masters) {
   const TrainConfig& config = job.config;
-  set_fast_mode(config.speed.is_fast(world.device().is_cuda()));
   torch::manual_seed(static_cast<uint64_t>(config.training.seed));
   const auto& entry = cxxrun::find_in_registry(policy_registry(), config.policy.type, "policy.type");
   const bool weights_follow = !config.policy.path.empty() || job.resume;
@@ -138,6 +144,7 @@ Trainer::Trainer(const TrainingJob& job, const cxxrun::World& world, ShutdownWat
     : job_(job),
       options_(job.config.training),
       world_(world),
+      is_fast_(choose_mode(job.config.speed, world)),
       precision_(make_precision(options_.precision, options_.dtype == "float64" ? at::kDouble : at::kFloat, world.device())),
       data_(open_data(job, world.local_size())),
       config_hash_(fingerprint(cxxrun::dump_yaml(job.table))),
@@ -157,7 +164,7 @@ Trainer::Trainer(const TrainingJob& job, const cxxrun::World& world, ShutdownWat
       normalizer_(job.policy.normalization(), data_.features, stats_, world.device(), precision_.batch()),
       window_(world.device()),
       policy_(make_policy(job, data_.features, precision_, world, masters_)),
-      ddp_(policy_, world.group(), ddp_options(options_, window_.timer(), fast_mode())),
+      ddp_(policy_, world.group(), ddp_options(options_, window_.timer(), is_fast_)),
       lr_(resolve_lr(job.config.optimizer.lr, options_.lr_scaling, world.size(), options_.batch_size_mode)),
       optimizer_(policy_->parameter_groups(), job.config.optimizer, std::exchange(masters_, {})),
       agreement_(world, shutdown),
@@ -170,7 +177,7 @@ Trainer::Trainer(const TrainingJob& job, const cxxrun::World& world, ShutdownWat
     at::Context& context = at::globalContext();
     const bool deterministic = job.config.speed.deterministic;
     const auto trials = static_cast<int>(job.config.speed.cudnn_trials);
-    context.setBenchmarkCuDNN(fast_mode() && !deterministic && trials > 0);
+    context.setBenchmarkCuDNN(is_fast_ && !deterministic && trials > 0);
     context.setBenchmarkLimitCuDNN(trials);
     context.setDeterministicCuDNN(deterministic);
     context.setDeterministicAlgorithms(deterministic, /*warn_only=*/true);
@@ -179,7 +186,7 @@ Trainer::Trainer(const TrainingJob& job, const cxxrun::World& world, ShutdownWat
   if (precision_.needs_scaler) scaler_.emplace(job.config.grad_scaler, world.device());
   if (job.config.ema.enable) ema_.emplace(*policy_, job.config.ema);
   // Graphs of several micro-batches add to what lies there: one graph runs for all but the last.
-  const bool accumulates = batch_.accumulation > 1 || !fast_mode();
+  const bool accumulates = batch_.accumulation > 1 || !is_fast_;
   optimizer_.set_after_update({.zero_grad = accumulates, .release_grad = !accumulates, .average = ema_ ? &*ema_ : nullptr});
   schedule_.emplace(job.config.scheduler, job.config.optimizer.lr, schedule_steps_);
   if (schedule_->needs_validation() && !data_.validation) {

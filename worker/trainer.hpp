@@ -98,6 +98,7 @@ class Trainer {
   const TrainingJob& job_;
   const TrainingOptions& options_;
   const cxxrun::World& world_;
+  const bool is_fast_;  // the mode of the process, set before what asks for it is made: policy and optimizer
   Precision precision_;
   TrainingData data_;
   std::string config_hash_, data_fingerprint_;

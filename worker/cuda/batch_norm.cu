@@ -27,10 +27,10 @@ __device__ void write_part(const Pack<R, N>& a, const Pack<R, N>& b, R* partial,
 
 template <int N, class T>
 __global__ void moments_kernel(BatchNorm norm, const T* x, Real<T>* partial) {
-  const int64_t channel = (int64_t{blockIdx.y} * blockDim.x + threadIdx.x) * N;
+  const int64_t channel = RowGrid::channel<N>();
   Pack<Real<T>, N> sum = {}, squares = {};
   if (channel < norm.channels) {
-    norm.moments<N>(x, sum, squares, channel, int64_t{blockIdx.x} * blockDim.y + threadIdx.y, int64_t{gridDim.x} * blockDim.y);
+    norm.moments<N>(x, sum, squares, channel, RowGrid::first_row(), RowGrid::rows_at_once());
   }
   write_part<N>(sum, squares, partial, channel, norm.channels);
 }
@@ -38,11 +38,10 @@ __global__ void moments_kernel(BatchNorm norm, const T* x, Real<T>* partial) {
 template <int N, class T>
 __global__ void gradient_sums_kernel(BatchNorm norm, const T* gradient, const T* x, const T* y, const Real<T>* mean, const Real<T>* inverse_std,
                                      Real<T>* partial) {
-  const int64_t channel = (int64_t{blockIdx.y} * blockDim.x + threadIdx.x) * N;
+  const int64_t channel = RowGrid::channel<N>();
   Pack<Real<T>, N> sum = {}, products = {};
   if (channel < norm.channels) {
-    norm.gradient_sums<N>(gradient, x, y, mean, inverse_std, sum, products, channel, int64_t{blockIdx.x} * blockDim.y + threadIdx.y,
-                          int64_t{gridDim.x} * blockDim.y);
+    norm.gradient_sums<N>(gradient, x, y, mean, inverse_std, sum, products, channel, RowGrid::first_row(), RowGrid::rows_at_once());
   }
   write_part<N>(sum, products, partial, channel, norm.channels);
 }
@@ -50,10 +49,10 @@ __global__ void gradient_sums_kernel(BatchNorm norm, const T* gradient, const T*
 template <int N, class T>
 __global__ void norm_backward_kernel(BatchNorm norm, const T* gradient, const T* x, const T* y, const Real<T>* mean, const Real<T>* inverse_std,
                                      const Real<T>* scale, const double* sums, const double* count, T* dx, T* d_residual) {
-  const int64_t channel = (int64_t{blockIdx.y} * blockDim.x + threadIdx.x) * N;
+  const int64_t channel = RowGrid::channel<N>();
   if (channel >= norm.channels) return;
   norm.backward<N>(gradient, x, y, mean, inverse_std, scale, sums, *count, dx, d_residual, channel,
-                   int64_t{blockIdx.x} * blockDim.y + threadIdx.y, int64_t{gridDim.x} * blockDim.y);
+                   RowGrid::first_row(), RowGrid::rows_at_once());
 }
 
 constexpr unsigned kChannels = 32, kRows = 8;  // of a block that adds parts up
@@ -114,48 +113,36 @@ __global__ void constants_kernel(BatchNormConstants constants) {
 
 unsigned finishing_blocks(const BatchNorm& norm) { return static_cast<unsigned>((norm.channels + kChannels - 1) / kChannels); }
 
-// f(grid, pack) with the widest packs that the channels allow.
-template <class T, class F>
-void with_grid(const BatchNorm& norm, int64_t most_blocks, const F& f) {
-  if (norm.channels % kPack<T> == 0) {
-    f(RowGrid(norm.pixels(), norm.channels / kPack<T>, most_blocks), std::integral_constant<int, kPack<T>>{});
-  } else {
-    f(RowGrid(norm.pixels(), norm.channels, most_blocks), std::integral_constant<int, 1>{});
-  }
-}
-
 }  // namespace
 
 cudaError_t batch_norm_moments_cuda(const BatchNorm& norm, const void* x, void* partial, double* sums, CudaElement type, cudaStream_t stream) {
-  return with_element(type, [&](auto element) {
+  return with_packs(type, norm.channels, [&](auto element, auto pack) {
     using T = decltype(element);
+    constexpr int N = decltype(pack)::value;
     auto* parts = static_cast<Real<T>*>(partial);
-    with_grid<T>(norm, kBatchNormBlocks, [&](const RowGrid& grid, auto pack) {
-      constexpr int N = decltype(pack)::value;
-      moments_kernel<N, T><<<grid.blocks, grid.threads, 0, stream>>>(norm, static_cast<const T*>(x), parts);
-      finish_moments_kernel<T><<<finishing_blocks(norm), dim3(kChannels, kRows), 0, stream>>>(norm, static_cast<const T*>(x), parts,
-                                                                                           grid.blocks.x, sums);
-    });
+    const RowGrid grid(norm.pixels(), norm.channels / N, kBatchNormBlocks);
+    moments_kernel<N, T><<<grid.blocks, grid.threads, 0, stream>>>(norm, static_cast<const T*>(x), parts);
+    finish_moments_kernel<T><<<finishing_blocks(norm), dim3(kChannels, kRows), 0, stream>>>(norm, static_cast<const T*>(x), parts,
+                                                                                         grid.blocks.x, sums);
   });
 }
 
 cudaError_t batch_norm_gradient_sums_cuda(const BatchNorm& norm, const void* gradient, const void* x, const void* y, const void* mean,
                                           const void* inverse_std, void* partial, double* sums, void* d_beta, void* d_gamma, CudaElement type,
                                           CudaElement parameter_type, cudaStream_t stream) {
-  return with_element(type, [&](auto element) {
+  return with_packs(type, norm.channels, [&](auto element, auto pack) {
     using T = decltype(element);
+    constexpr int N = decltype(pack)::value;
     using R = Real<T>;
     auto* parts = static_cast<R*>(partial);
-    with_grid<T>(norm, kBatchNormBlocks, [&](const RowGrid& grid, auto pack) {
-      constexpr int N = decltype(pack)::value;
-      gradient_sums_kernel<N, T><<<grid.blocks, grid.threads, 0, stream>>>(norm, static_cast<const T*>(gradient), static_cast<const T*>(x),
-                                                                           static_cast<const T*>(y), static_cast<const R*>(mean),
-                                                                           static_cast<const R*>(inverse_std), parts);
-      with_element(parameter_type, [&](auto parameter) {
-        using P = decltype(parameter);
-        finish_gradient_sums_kernel<<<finishing_blocks(norm), dim3(kChannels, kRows), 0, stream>>>(norm, parts, grid.blocks.x, sums,
-                                                                                                static_cast<P*>(d_beta), static_cast<P*>(d_gamma));
-      });
+    const RowGrid grid(norm.pixels(), norm.channels / N, kBatchNormBlocks);
+    gradient_sums_kernel<N, T><<<grid.blocks, grid.threads, 0, stream>>>(norm, static_cast<const T*>(gradient), static_cast<const T*>(x),
+                                                                         static_cast<const T*>(y), static_cast<const R*>(mean),
+                                                                         static_cast<const R*>(inverse_std), parts);
+    with_element(parameter_type, [&](auto parameter) {
+      using P = decltype(parameter);
+      finish_gradient_sums_kernel<<<finishing_blocks(norm), dim3(kChannels, kRows), 0, stream>>>(norm, parts, grid.blocks.x, sums,
+                                                                                              static_cast<P*>(d_beta), static_cast<P*>(d_gamma));
     });
   });
 }
@@ -163,15 +150,14 @@ cudaError_t batch_norm_gradient_sums_cuda(const BatchNorm& norm, const void* gra
 cudaError_t batch_norm_backward_cuda(const BatchNorm& norm, const void* gradient, const void* x, const void* y, const void* mean,
                                      const void* inverse_std, const void* scale, const double* sums, const double* count, void* dx,
                                      void* d_residual, CudaElement type, cudaStream_t stream) {
-  return with_element(type, [&](auto element) {
+  return with_packs(type, norm.channels, [&](auto element, auto pack) {
     using T = decltype(element);
+    constexpr int N = decltype(pack)::value;
     using R = Real<T>;
-    with_grid<T>(norm, kManyBlocks, [&](const RowGrid& grid, auto pack) {
-      constexpr int N = decltype(pack)::value;
-      norm_backward_kernel<N, T><<<grid.blocks, grid.threads, 0, stream>>>(
-          norm, static_cast<const T*>(gradient), static_cast<const T*>(x), static_cast<const T*>(y), static_cast<const R*>(mean),
-          static_cast<const R*>(inverse_std), static_cast<const R*>(scale), sums, count, static_cast<T*>(dx), static_cast<T*>(d_residual));
-    });
+    const RowGrid grid(norm.pixels(), norm.channels / N, kManyBlocks);
+    norm_backward_kernel<N, T><<<grid.blocks, grid.threads, 0, stream>>>(
+        norm, static_cast<const T*>(gradient), static_cast<const T*>(x), static_cast<const T*>(y), static_cast<const R*>(mean),
+        static_cast<const R*>(inverse_std), static_cast<const R*>(scale), sums, count, static_cast<T*>(dx), static_cast<T*>(d_residual));
   });
 }
 

@@ -1,7 +1,6 @@
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
-
 #include "worker/cuda/counter_random.hpp"
+
+#include "worker/cuda/dispatch.cuh"
 
 namespace vla {
 namespace {
@@ -27,13 +26,7 @@ void launch(const CounterFill& fill, const void* input, void* output, cudaStream
 
 cudaError_t counter_fill_cuda(const CounterFill& fill, const void* input, void* output, CudaElement type, cudaStream_t stream) {
   if (fill.rows * fill.elements_per_row() == 0) return cudaSuccess;
-  switch (type) {
-    case CudaElement::kFloat64: launch<double>(fill, input, output, stream); break;
-    case CudaElement::kFloat32: launch<float>(fill, input, output, stream); break;
-    case CudaElement::kBFloat16: launch<__nv_bfloat16>(fill, input, output, stream); break;
-    case CudaElement::kFloat16: launch<__half>(fill, input, output, stream); break;
-  }
-  return cudaGetLastError();
+  return with_element(type, [&](auto element) { launch<decltype(element)>(fill, input, output, stream); });
 }
 
 }  // namespace vla

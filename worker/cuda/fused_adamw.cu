@@ -39,11 +39,10 @@ __device__ Real sum_of_block(Real value) {
 template <class T, int kLanes>
 __device__ float squares(const UpdateRow& row, int64_t first, int64_t end) {
   const T* gradient = static_cast<const T*>(row.gradient);
-  using Lanes = typename UpdateVector<T, T, kLanes>::template Lanes<T>;
   float sum = 0;
   if (row.is_aligned) {
     for (int64_t i = first + threadIdx.x * int64_t{kLanes}; i + kLanes <= end; i += int64_t{kThreads} * kLanes) {
-      const Lanes lanes = *reinterpret_cast<const Lanes*>(gradient + i);
+      const auto lanes = load<kLanes>(gradient + i);
       for (int lane = 0; lane < kLanes; ++lane) {
         const float x = static_cast<float>(lanes.at[lane]);
         sum += x * x;
@@ -99,11 +98,11 @@ template <class T, class S, int kLanes>
 __device__ void update_chunk(const UpdateRule& rule, const UpdateRow& row, const UpdateFactors& factors, int64_t first, int64_t end) {
   if (row.is_aligned) {
     for (int64_t i = first + threadIdx.x * int64_t{kLanes}; i + kLanes <= end; i += int64_t{kThreads} * kLanes) {
-      UpdateVector<T, S, kLanes>::run(rule, row, factors, i);
+      update_elements<T, S, kLanes>(rule, row, factors, i);
     }
     first += (end - first) / kLanes * kLanes;
   }
-  for (int64_t i = first + threadIdx.x; i < end; i += kThreads) UpdateVector<T, S, 1>::run(rule, row, factors, i);
+  for (int64_t i = first + threadIdx.x; i < end; i += kThreads) update_elements<T, S, 1>(rule, row, factors, i);
 }
 
 __global__ void __launch_bounds__(kThreads) update_kernel(UpdateTableView table, UpdateRule rule) {

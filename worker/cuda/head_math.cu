@@ -1,7 +1,6 @@
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
-
 #include "worker/cuda/head_math.hpp"
+
+#include "worker/cuda/dispatch.cuh"
 
 namespace vla {
 namespace {
@@ -31,25 +30,13 @@ unsigned blocks_for(int64_t count) { return static_cast<unsigned>((count + kThre
 cudaError_t rotate_heads_cuda(const RotateHeads& first, const RotateHeads& second, CudaElement type, cudaStream_t stream) {
   const unsigned blocks = blocks_for(first.pairs() + second.pairs());
   if (blocks == 0) return cudaSuccess;
-  switch (type) {
-    case CudaElement::kFloat64: return cudaErrorInvalidValue;
-    case CudaElement::kFloat32: rotate_kernel<float><<<blocks, kThreads, 0, stream>>>(first, second); break;
-    case CudaElement::kBFloat16: rotate_kernel<__nv_bfloat16><<<blocks, kThreads, 0, stream>>>(first, second); break;
-    case CudaElement::kFloat16: rotate_kernel<__half><<<blocks, kThreads, 0, stream>>>(first, second); break;
-  }
-  return cudaGetLastError();
+  return with_narrow_element(type, [&](auto element) { rotate_kernel<decltype(element)><<<blocks, kThreads, 0, stream>>>(first, second); });
 }
 
 cudaError_t silu_mul_cuda(const SiluMul& of, CudaElement type, cudaStream_t stream) {
   const unsigned blocks = blocks_for(of.chunks());
   if (blocks == 0) return cudaSuccess;
-  switch (type) {
-    case CudaElement::kFloat64: return cudaErrorInvalidValue;
-    case CudaElement::kFloat32: silu_mul_kernel<float><<<blocks, kThreads, 0, stream>>>(of); break;
-    case CudaElement::kBFloat16: silu_mul_kernel<__nv_bfloat16><<<blocks, kThreads, 0, stream>>>(of); break;
-    case CudaElement::kFloat16: silu_mul_kernel<__half><<<blocks, kThreads, 0, stream>>>(of); break;
-  }
-  return cudaGetLastError();
+  return with_narrow_element(type, [&](auto element) { silu_mul_kernel<decltype(element)><<<blocks, kThreads, 0, stream>>>(of); });
 }
 
 }  // namespace vla

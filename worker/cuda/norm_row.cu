@@ -1,8 +1,7 @@
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
-
 #include "worker/cuda/norm_row.hpp"
-#include "worker/cuda/warp_group.cuh"
+
+#include "worker/cuda/dispatch.cuh"
+#include "worker/cuda/team.cuh"
 
 namespace vla {
 namespace {
@@ -13,7 +12,7 @@ constexpr int kRowsOfPartial = 4, kMostPartials = 1056;  // eight warps on each 
 template <int kSteps, class T>
 __global__ void __launch_bounds__(kThreads) forward_kernel(NormForward of) {
   const int64_t row = int64_t{blockIdx.x} * kRowsOfBlock + threadIdx.x / kWarp;
-  if (row < of.rows) norm_row_forward<kSteps, T>(WarpGroup{}, of, row);
+  if (row < of.rows) norm_row_forward<kSteps, T>(Warp{}, of, row);
 }
 
 template <int kSteps, class T, bool kWeight>
@@ -22,16 +21,12 @@ __global__ void __launch_bounds__(kThreads) backward_kernel(NormBackward of, flo
   if (warp >= partials) return;
   [[maybe_unused]] float weight[kSteps][kChunk] = {};
   for (int64_t row = warp; row < of.rows; row += partials) {
-    norm_row_backward<kSteps, T>(WarpGroup{}, of, row, [&](int step, int, int i, float value) {
+    norm_row_backward<kSteps, T>(Warp{}, of, row, [&](int step, int, int i, float value) {
       if constexpr (kWeight) weight[step][i] += value;
     });
   }
   if constexpr (kWeight) {
-#pragma unroll
-    for (int step = 0; step < kSteps; ++step) {
-      const int chunk = WarpGroup{}.lane() + step * kWarp;
-      if (chunk < of.width / kChunk) store_chunk(weight[step], partial + warp * of.width + chunk * kChunk);
-    }
+    for_each_chunk<kSteps>(Warp{}, of.width, [&](int step, int chunk) { store_chunk(weight[step], partial + warp * of.width + chunk * kChunk); });
   }
 }
 
@@ -96,24 +91,12 @@ int64_t norm_partial_sums(int64_t rows) {
 
 cudaError_t norm_forward_cuda(const NormForward& of, CudaElement type, cudaStream_t stream) {
   if (of.rows == 0) return cudaSuccess;
-  switch (type) {
-    case CudaElement::kFloat64: return cudaErrorInvalidValue;
-    case CudaElement::kFloat32: launch_for_width<float>(of.width, of, stream); break;
-    case CudaElement::kBFloat16: launch_for_width<__nv_bfloat16>(of.width, of, stream); break;
-    case CudaElement::kFloat16: launch_for_width<__half>(of.width, of, stream); break;
-  }
-  return cudaGetLastError();
+  return with_narrow_element(type, [&](auto element) { launch_for_width<decltype(element)>(of.width, of, stream); });
 }
 
 cudaError_t norm_backward_cuda(const NormBackward& of, float* partial, void* grad_weight, CudaElement type, cudaStream_t stream) {
   if (of.rows == 0) return cudaErrorInvalidValue;
-  switch (type) {
-    case CudaElement::kFloat64: return cudaErrorInvalidValue;
-    case CudaElement::kFloat32: backward<float>(of, partial, grad_weight, stream); break;
-    case CudaElement::kBFloat16: backward<__nv_bfloat16>(of, partial, grad_weight, stream); break;
-    case CudaElement::kFloat16: backward<__half>(of, partial, grad_weight, stream); break;
-  }
-  return cudaGetLastError();
+  return with_narrow_element(type, [&](auto element) { backward<decltype(element)>(of, partial, grad_weight, stream); });
 }
 
 }  // namespace vla

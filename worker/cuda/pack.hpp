@@ -1,11 +1,15 @@
-// Several neighbouring elements read and written at once, and the type that sums of them are kept in. Shared by kernels and the CPU's
-// loops; no Torch.
+// Several neighbouring elements read and written at once, and the type that they are computed in. Shared by kernels and the CPU's loops;
+// no Torch.
 #pragma once
 
 #include <cstdint>
 #include <type_traits>
 
-#include "worker/policies/nn/counter_fill.hpp"
+#ifdef __CUDACC__
+#define VLA_HOST_DEVICE __host__ __device__
+#else
+#define VLA_HOST_DEVICE
+#endif
 
 namespace vla {
 
@@ -25,6 +29,30 @@ VLA_HOST_DEVICE inline Pack<T, N> load(const T* from) {
 template <int N, class T>
 VLA_HOST_DEVICE inline void store(T* to, const Pack<T, N>& values) {
   *reinterpret_cast<Pack<T, N>*>(to) = values;
+}
+
+// What a pack of 16 bytes holds.
+template <class T>
+constexpr int kPack = static_cast<int>(16 / sizeof(T));
+
+// A chunk of eight, 16 bytes at a time: rows are multiples of eight long and aligned.
+constexpr int kChunk = 8;
+
+template <class T, class R>
+VLA_HOST_DEVICE inline void load_chunk(const T* from, R* to) {
+  for (int first = 0; first < kChunk; first += kPack<T>) {
+    const auto values = load<kPack<T>>(from + first);
+    for (int i = 0; i < kPack<T>; ++i) to[first + i] = static_cast<R>(values.at[i]);
+  }
+}
+
+template <class T, class R>
+VLA_HOST_DEVICE inline void store_chunk(const R* from, T* to) {
+  for (int first = 0; first < kChunk; first += kPack<T>) {
+    Pack<T, kPack<T>> values;
+    for (int i = 0; i < kPack<T>; ++i) values.at[i] = static_cast<T>(from[first + i]);
+    store(to + first, values);
+  }
 }
 
 }  // namespace vla

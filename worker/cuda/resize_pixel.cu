@@ -1,7 +1,6 @@
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
-
 #include "worker/cuda/resize_pixel.hpp"
+
+#include "worker/cuda/dispatch.cuh"
 
 namespace vla {
 namespace {
@@ -21,13 +20,7 @@ __global__ void resize_kernel(ResizePixels of) {
 cudaError_t resize_pixels_cuda(const ResizePixels& of, CudaElement type, cudaStream_t stream) {
   if (of.planes() * of.plane_size() == 0) return cudaSuccess;
   const dim3 blocks(static_cast<unsigned>((of.plane_size() + kThreads - 1) / kThreads), static_cast<unsigned>(of.planes() < kMostPlanes ? of.planes() : kMostPlanes));
-  switch (type) {
-    case CudaElement::kFloat64: resize_kernel<double><<<blocks, kThreads, 0, stream>>>(of); break;
-    case CudaElement::kFloat32: resize_kernel<float><<<blocks, kThreads, 0, stream>>>(of); break;
-    case CudaElement::kBFloat16: resize_kernel<__nv_bfloat16><<<blocks, kThreads, 0, stream>>>(of); break;
-    case CudaElement::kFloat16: resize_kernel<__half><<<blocks, kThreads, 0, stream>>>(of); break;
-  }
-  return cudaGetLastError();
+  return with_element(type, [&](auto element) { resize_kernel<decltype(element)><<<blocks, kThreads, 0, stream>>>(of); });
 }
 
 }  // namespace vla

@@ -1,21 +1,12 @@
 #include "worker/cuda/transformer_dropout.hpp"
 
 #include "worker/cuda/dispatch.cuh"
+#include "worker/cuda/team.cuh"
 
 namespace vla {
 namespace {
 
-constexpr int kThreads = 256, kWarp = 32;
-
-struct Warp {
-  __device__ int64_t begin() const { return threadIdx.x % kWarp; }
-  __device__ int64_t size() const { return kWarp; }
-  template <class R>
-  __device__ R sum(R value) const {
-    for (int offset = kWarp / 2; offset > 0; offset /= 2) value += __shfl_xor_sync(0xffffffffU, value, offset);
-    return value;
-  }
-};
+constexpr int kThreads = 256;
 
 __device__ int64_t token_of_warp() { return (int64_t{blockIdx.x} * blockDim.x + threadIdx.x) / kWarp; }
 

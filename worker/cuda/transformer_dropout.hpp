@@ -67,7 +67,7 @@ VLA_HOST_DEVICE void relu_dropout_backward(const DropoutMask& mask, const T* gra
   store<4>(dx + at, values);
 }
 
-// layer_norm(x + dropout(y)) of one token, by a team: a warp, or the CPU's one thread. `sum`, mean and inverse_std are for backward.
+// layer_norm(x + dropout(y)) of one token, by a team (team.hpp). `sum`, mean and inverse_std are for backward.
 template <class T>
 struct DropoutNorm {
   const T *x, *y;
@@ -83,7 +83,7 @@ VLA_HOST_DEVICE void add_dropout_norm(const DropoutMask& mask, const DropoutNorm
   const int64_t first = token * mask.fill.inner, blocks = mask.fill.inner / 4;
   const R count = static_cast<R>(mask.fill.inner);
   R total = 0, squares = 0;
-  for (int64_t block = team.begin(); block < blocks; block += team.size()) {
+  for (int64_t block = team.lane(); block < blocks; block += team.lanes()) {
     auto values = load<4>(of.x + first + 4 * block);
     const auto added = load<4>(of.y + first + 4 * block);
     const auto factors = mask.factors<R>(token, block);
@@ -94,16 +94,16 @@ VLA_HOST_DEVICE void add_dropout_norm(const DropoutMask& mask, const DropoutNorm
     store<4>(of.sum + first + 4 * block, values);
   }
   const R mean = team.sum(total) / count;
-  for (int64_t block = team.begin(); block < blocks; block += team.size()) {
+  for (int64_t block = team.lane(); block < blocks; block += team.lanes()) {
     const auto values = load<4>(of.sum + first + 4 * block);
     for (int i = 0; i < 4; ++i) squares += (static_cast<R>(values.at[i]) - mean) * (static_cast<R>(values.at[i]) - mean);
   }
   const R inverse_std = 1 / std::sqrt(team.sum(squares) / count + of.eps);
-  if (team.begin() == 0) {
+  if (team.lane() == 0) {
     of.mean[token] = mean;
     of.inverse_std[token] = inverse_std;
   }
-  for (int64_t block = team.begin(); block < blocks; block += team.size()) {
+  for (int64_t block = team.lane(); block < blocks; block += team.lanes()) {
     auto values = load<4>(of.sum + first + 4 * block);
     const auto gamma = load<4>(of.gamma + 4 * block), beta = load<4>(of.beta + 4 * block);
     for (int i = 0; i < 4; ++i) {
@@ -127,7 +127,7 @@ VLA_HOST_DEVICE void add_dropout_norm_backward(const DropoutMask& mask, const Dr
   const int64_t first = token * mask.fill.inner, blocks = mask.fill.inner / 4;
   const R mean = of.mean[token], inverse_std = of.inverse_std[token], count = static_cast<R>(mask.fill.inner);
   R total = 0, products = 0;
-  for (int64_t block = team.begin(); block < blocks; block += team.size()) {
+  for (int64_t block = team.lane(); block < blocks; block += team.lanes()) {
     const auto values = load<4>(of.sum + first + 4 * block), gradients = load<4>(of.gradient + first + 4 * block);
     const auto gamma = load<4>(of.gamma + 4 * block);
     for (int i = 0; i < 4; ++i) {
@@ -137,7 +137,7 @@ VLA_HOST_DEVICE void add_dropout_norm_backward(const DropoutMask& mask, const Dr
     }
   }
   const R mean_gradient = team.sum(total) / count, mean_product = team.sum(products) / count;
-  for (int64_t block = team.begin(); block < blocks; block += team.size()) {
+  for (int64_t block = team.lane(); block < blocks; block += team.lanes()) {
     auto values = load<4>(of.sum + first + 4 * block), gradients = load<4>(of.gradient + first + 4 * block);
     const auto gamma = load<4>(of.gamma + 4 * block);
     const auto factors = mask.factors<R>(token, block);

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <cstdint>
 
-#include "worker/policies/nn/counter_fill.hpp"
+#include "worker/cuda/pack.hpp"
 
 namespace vla {
 
@@ -96,49 +96,39 @@ VLA_HOST_DEVICE inline float averaged_element(float average, float parameter, fl
 
 // `count` elements, held in registers between load and store. T: of parameter and gradient, S: of master and moments.
 template <class T, class S, int count>
-struct UpdateVector {
-  template <class U>
-  struct alignas(sizeof(U) * count) Lanes {
-    U at[count];
-  };
-
-  VLA_HOST_DEVICE static void run(const UpdateRule& rule, const UpdateRow& row, const UpdateFactors& f, int64_t first) {
-    auto& parameters = *reinterpret_cast<Lanes<T>*>(static_cast<T*>(row.parameter) + first);
-    Lanes<T> rounded = {};
-    if (f.updates) {
-      auto& gradients = *reinterpret_cast<Lanes<T>*>(static_cast<T*>(row.gradient) + first);
-      auto& masters = *reinterpret_cast<Lanes<S>*>(static_cast<S*>(row.master) + first);
-      auto& exp_avgs = *reinterpret_cast<Lanes<S>*>(static_cast<S*>(row.exp_avg) + first);
-      auto& exp_avg_sqs = *reinterpret_cast<Lanes<S>*>(static_cast<S*>(row.exp_avg_sq) + first);
-      const Lanes<T> gradient = gradients;
-      Lanes<S> master = masters, exp_avg = exp_avgs, exp_avg_sq = exp_avg_sqs;
-      for (int i = 0; i < count; ++i) {
-        float value = static_cast<float>(master.at[i]), mean = static_cast<float>(exp_avg.at[i]), square = static_cast<float>(exp_avg_sq.at[i]);
-        adam_element(rule, f, static_cast<float>(gradient.at[i]), value, mean, square);
-        master.at[i] = static_cast<S>(value);
-        exp_avg.at[i] = static_cast<S>(mean);
-        exp_avg_sq.at[i] = static_cast<S>(square);
-        rounded.at[i] = static_cast<T>(value);
-      }
-      masters = master;
-      exp_avgs = exp_avg;
-      exp_avg_sqs = exp_avg_sq;
-      if (row.parameter != row.master) parameters = rounded;
-    } else if (f.average_weight != 0) {
-      rounded = parameters;
+VLA_HOST_DEVICE void update_elements(const UpdateRule& rule, const UpdateRow& row, const UpdateFactors& f, int64_t first) {
+  T *parameters = static_cast<T*>(row.parameter) + first, *gradients = static_cast<T*>(row.gradient) + first;
+  Pack<T, count> rounded = {};
+  if (f.updates) {
+    S *masters = static_cast<S*>(row.master) + first, *exp_avgs = static_cast<S*>(row.exp_avg) + first;
+    S* exp_avg_sqs = static_cast<S*>(row.exp_avg_sq) + first;
+    const auto gradient = load<count>(gradients);
+    auto master = load<count>(masters), exp_avg = load<count>(exp_avgs), exp_avg_sq = load<count>(exp_avg_sqs);
+    for (int i = 0; i < count; ++i) {
+      float value = static_cast<float>(master.at[i]), mean = static_cast<float>(exp_avg.at[i]), square = static_cast<float>(exp_avg_sq.at[i]);
+      adam_element(rule, f, static_cast<float>(gradient.at[i]), value, mean, square);
+      master.at[i] = static_cast<S>(value);
+      exp_avg.at[i] = static_cast<S>(mean);
+      exp_avg_sq.at[i] = static_cast<S>(square);
+      rounded.at[i] = static_cast<T>(value);
     }
-    if (row.gradient != nullptr && rule.clears_gradients) {
-      Lanes<T> zero = {};
-      for (int i = 0; i < count; ++i) zero.at[i] = static_cast<T>(0.0f);
-      *reinterpret_cast<Lanes<T>*>(static_cast<T*>(row.gradient) + first) = zero;
-    }
-    if (f.average_weight != 0) {
-      auto& averages = *reinterpret_cast<Lanes<float>*>(row.average + first);
-      Lanes<float> average = averages;
-      for (int i = 0; i < count; ++i) average.at[i] = averaged_element(average.at[i], static_cast<float>(rounded.at[i]), f.average_weight);
-      averages = average;
-    }
+    store(masters, master);
+    store(exp_avgs, exp_avg);
+    store(exp_avg_sqs, exp_avg_sq);
+    if (row.parameter != row.master) store(parameters, rounded);
+  } else if (f.average_weight != 0) {
+    rounded = load<count>(parameters);
   }
-};
+  if (row.gradient != nullptr && rule.clears_gradients) {
+    Pack<T, count> zero = {};
+    for (int i = 0; i < count; ++i) zero.at[i] = static_cast<T>(0.0f);
+    store(gradients, zero);
+  }
+  if (f.average_weight != 0) {
+    auto average = load<count>(row.average + first);
+    for (int i = 0; i < count; ++i) average.at[i] = averaged_element(average.at[i], static_cast<float>(rounded.at[i]), f.average_weight);
+    store(row.average + first, average);
+  }
+}
 
 }  // namespace vla

@@ -187,9 +187,9 @@ void UpdateTable::update(const UpdateRule& rule) const {
       const UpdateFactors factors = update_factors(rule, row);
       for (int64_t e = chunk.first; e < end_of(row, chunk); ++e) {
         switch (row.types) {
-          case UpdateTypes::kFloat32: UpdateVector<float, float, 1>::run(rule, row, factors, e); break;
-          case UpdateTypes::kBFloat16WithFloat32State: UpdateVector<at::BFloat16, float, 1>::run(rule, row, factors, e); break;
-          case UpdateTypes::kBFloat16: UpdateVector<at::BFloat16, at::BFloat16, 1>::run(rule, row, factors, e); break;
+          case UpdateTypes::kFloat32: update_elements<float, float, 1>(rule, row, factors, e); break;
+          case UpdateTypes::kBFloat16WithFloat32State: update_elements<at::BFloat16, float, 1>(rule, row, factors, e); break;
+          case UpdateTypes::kBFloat16: update_elements<at::BFloat16, at::BFloat16, 1>(rule, row, factors, e); break;
         }
       }
     }

@@ -5,13 +5,8 @@
 
 #include <cmath>
 #include <cstdint>
-#include <type_traits>
 
-#ifdef __CUDACC__
-#define VLA_HOST_DEVICE __host__ __device__
-#else
-#define VLA_HOST_DEVICE
-#endif
+#include "worker/cuda/pack.hpp"
 
 namespace vla {
 
@@ -53,7 +48,7 @@ struct CounterFill {
 // Elements [4*block, 4*block+4) of one row. `input` is read for dropout only.
 template <class T>
 VLA_HOST_DEVICE void counter_fill_block(const CounterFill& fill, const T* input, T* output, int64_t row, int64_t block) {
-  using Real = std::conditional_t<std::is_same_v<T, double>, double, float>;
+  using R = Real<T>;
   const PhiloxBlock bits =
       philox4x32_10({{static_cast<uint32_t>(block), static_cast<uint32_t>(fill.position[row]), fill.current_step(), fill.stream}},
                     static_cast<uint32_t>(fill.seed), static_cast<uint32_t>(fill.seed >> 32));
@@ -70,13 +65,13 @@ VLA_HOST_DEVICE void counter_fill_block(const CounterFill& fill, const T* input,
       case CounterFill::Kind::kNormal: {  // Box-Muller in double: devices and dtypes agree up to the last rounding
         const double radius = std::sqrt(-2.0 * std::log((bits.word[lane & 2] + 1.0) * to_unit));
         const double angle = 6.283185307179586 * (bits.word[lane | 1] * to_unit);
-        output[at] = static_cast<T>(static_cast<Real>(radius * ((lane & 1) != 0 ? std::sin(angle) : std::cos(angle))));
+        output[at] = static_cast<T>(static_cast<R>(radius * ((lane & 1) != 0 ? std::sin(angle) : std::cos(angle))));
         break;
       }
       case CounterFill::Kind::kDropout: {
         const bool keep = word * to_unit >= fill.drop_probability;
-        const Real scale = static_cast<Real>(1.0 / (1.0 - fill.drop_probability));
-        output[at] = keep ? static_cast<T>(static_cast<Real>(input[at]) * scale) : static_cast<T>(Real{0});
+        const R scale = static_cast<R>(1.0 / (1.0 - fill.drop_probability));
+        output[at] = keep ? static_cast<T>(static_cast<R>(input[at]) * scale) : static_cast<T>(R{0});
         break;
       }
     }

@@ -1,24 +1,12 @@
 #include "worker/policies/nn/counter_random.hpp"
 
-#include <c10/cuda/CUDAException.h>
-#include <c10/cuda/CUDAGuard.h>
 #include <torch/torch.h>
 
-#include "common/error.hpp"
 #include "worker/cuda/counter_random.hpp"
+#include "worker/policies/nn/device_kernel.hpp"
 
 namespace vla {
 namespace {
-
-CudaElement cuda_element(at::ScalarType type) {
-  switch (type) {
-    case at::kDouble: return CudaElement::kFloat64;
-    case at::kFloat: return CudaElement::kFloat32;
-    case at::kBFloat16: return CudaElement::kBFloat16;
-    case at::kHalf: return CudaElement::kFloat16;
-    default: throw cxxrun::Error("random numbers of dtype {} are not supported", c10::toString(type));
-  }
-}
 
 // `output` and, for dropout, `input` are contiguous [outer, rows, inner]. `step` may be undefined.
 void run(CounterFill fill, const at::Tensor& position, const at::Tensor& step, const at::Tensor& input, at::Tensor& output) {
@@ -28,22 +16,13 @@ void run(CounterFill fill, const at::Tensor& position, const at::Tensor& step, c
     TORCH_CHECK(step.device() == output.device() && step.scalar_type() == at::kLong, "the step must be int64 on ", output.device());
     fill.step_on_device = step.const_data_ptr<int64_t>();
   }
-  const void* in = input.defined() ? input.const_data_ptr() : nullptr;
-  if (output.is_cuda()) {
-    const c10::cuda::CUDAGuard guard(output.device());
-    C10_CUDA_CHECK(counter_fill_cuda(fill, in, output.mutable_data_ptr(), cuda_element(output.scalar_type()),
-                                     c10::cuda::getCurrentCUDAStream().stream()));
-    return;
-  }
-  AT_DISPATCH_FLOATING_TYPES_AND2(at::kHalf, at::kBFloat16, output.scalar_type(), "counter_fill", [&] {
-    auto* out = output.mutable_data_ptr<scalar_t>();
-    const int64_t blocks = fill.blocks_per_row();
-    at::parallel_for(0, fill.rows * blocks, 1024, [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) {
-        counter_fill_block(fill, static_cast<const scalar_t*>(in), out, i / blocks, i % blocks);
-      }
-    });
-  });
+  run_kernel(
+      output, [&](cudaStream_t stream) { return counter_fill_cuda(fill, in_ptr(input), out_ptr(output), element_of(output), stream); },
+      [&](auto element) {
+        using T = decltype(element);
+        const int64_t blocks = fill.blocks_per_row();
+        for_each(fill.rows * blocks, [&](int64_t i) { counter_fill_block(fill, in_ptr<T>(input), out_ptr<T>(output), i / blocks, i % blocks); }, 1024);
+      });
 }
 
 // Draws the mask again in backward instead of keeping it: the numbers are cheaper than the memory traffic.
@@ -125,7 +104,7 @@ at::Tensor StepRandom::dropout(const at::Tensor& x, double p, uint32_t stream, i
   const CounterFill fill{.kind = CounterFill::Kind::kDropout, .drop_probability = p, .seed = seed_, .step = static_cast<uint32_t>(step_),
                          .stream = stream, .outer = c10::multiply_integers(sizes.slice(0, batch_dim)), .rows = rows,
                          .inner = c10::multiply_integers(sizes.slice(batch_dim + 1))};
-  return Dropout::apply(x, position_, step_on_device_.defined() ? std::optional(step_on_device_) : std::nullopt, fill);
+  return Dropout::apply(x, position_, if_defined(step_on_device_), fill);
 }
 
 }  // namespace vla

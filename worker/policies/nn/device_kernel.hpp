@@ -37,23 +37,13 @@ void run_kernel(const at::Tensor& tensor, const Launch& launch, const Loop& loop
   AT_DISPATCH_FLOATING_TYPES_AND2(at::kHalf, at::kBFloat16, tensor.scalar_type(), "run_kernel", [&] { loop(scalar_t{}); });
 }
 
-// The CPU's one thread, where on a GPU several share sums.
-struct Alone {
-  int64_t begin() const { return 0; }
-  int64_t size() const { return 1; }
-  template <class R>
-  R sum(R value) const {
-    return value;
-  }
-};
-
 // Functions of autograd take absent tensors only so.
 inline std::optional<at::Tensor> if_defined(const at::Tensor& tensor) { return tensor.defined() ? std::optional(tensor) : std::nullopt; }
 
-// f(i) of each i < count, on all threads.
+// f(i) of each i < count, on all threads, with `least` or more for each.
 template <class F>
-void for_each(int64_t count, const F& f) {
-  at::parallel_for(0, count, 1, [&](int64_t begin, int64_t end) {
+void for_each(int64_t count, const F& f, int64_t least = 1) {
+  at::parallel_for(0, count, least, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) f(i);
   });
 }

@@ -43,7 +43,7 @@ struct FlowLossSums : torch::autograd::Function<FlowLossSums> {
         velocity, [&](cudaStream_t stream) { return flow_sums_cuda(of, out_ptr<float>(sums), element_of(velocity), stream); },
         [&](auto element) {
           using T = decltype(element);
-          for_each(of.rows, [&](int64_t row) { flow_sums<T>(OneThread{}, of, row, out_ptr<RealOf<T>>(sums) + row * kFlowSums); });
+          for_each(of.rows, [&](int64_t row) { flow_sums<T>(OneThread{}, of, row, out_ptr<Real<T>>(sums) + row * kFlowSums); });
         });
     return sums.sum(0);
   }
@@ -56,7 +56,7 @@ struct FlowLossSums : torch::autograd::Function<FlowLossSums> {
         velocity, [&](cudaStream_t stream) { return flow_gradient_cuda(of, in_ptr<float>(scales), out_ptr(gradient), element_of(velocity), stream); },
         [&](auto element) {
           using T = decltype(element);
-          for_each(velocity.numel(), [&](int64_t i) { flow_gradient(of, in_ptr<RealOf<T>>(scales), i, out_ptr<T>(gradient)); });
+          for_each(velocity.numel(), [&](int64_t i) { flow_gradient(of, in_ptr<Real<T>>(scales), i, out_ptr<T>(gradient)); });
         });
     return {gradient, {}, {}, {}, {}};
   }

@@ -42,7 +42,7 @@ at::Tensor run_backward(const NormBackward& of, const at::Tensor& weight, bool w
       weight, [&](cudaStream_t stream) { return norm_backward_cuda(of, out_ptr<float>(partial), out_ptr(grad_weight), element_of(weight), stream); },
       [&](auto element) {
         using T = decltype(element);
-        std::vector<RealOf<T>> sums(static_cast<size_t>(of.width));
+        std::vector<Real<T>> sums(static_cast<size_t>(of.width));
         for (int64_t row = 0; row < of.rows; ++row) {
           norm_row_backward<kHostSteps, T>(OneThread{}, of, row, [&](int, int chunk, int i, auto value) { sums[static_cast<size_t>(chunk * kChunk + i)] += value; });
         }

@@ -3,6 +3,7 @@
 #include <torch/torch.h>
 
 #include "worker/cuda/group_norm_mish.hpp"
+#include "worker/cuda/team.hpp"
 #include "worker/policies/nn/channel_affine.hpp"
 #include "worker/policies/nn/device_kernel.hpp"
 
@@ -10,7 +11,7 @@ namespace vla {
 namespace {
 
 // The CPU's team.
-struct OneOfGroup : Alone {
+struct OneOfGroup : OneThread {
   static constexpr int kPack = 1;
   int64_t channel() const { return 0; }
   int64_t channels_at_once() const { return 1; }

@@ -3,7 +3,7 @@
 
 #include <cmath>
 
-#include "worker/policies/nn/row_group.hpp"
+#include "worker/cuda/pack.hpp"
 
 namespace vla {
 
@@ -23,7 +23,7 @@ struct RotateHeads {
 
 template <class T>
 VLA_HOST_DEVICE void rotate_pair(const RotateHeads& of, int64_t pair) {
-  using Real = RealOf<T>;
+  using R = Real<T>;
   const int64_t row = pair / (of.heads * of.half);
   const int rest = static_cast<int>(pair % (of.heads * of.half)), head = rest / of.half, i = rest % of.half;
   const int inside = head % of.group * (of.heads / of.group) + head / of.group;
@@ -31,8 +31,8 @@ VLA_HOST_DEVICE void rotate_pair(const RotateHeads& of, int64_t pair) {
   const T* input = static_cast<const T*>(of.input) + row * of.input_stride + from * 2 * of.half + i;
   T* output = static_cast<T*>(of.output) + (row * of.heads + to) * 2 * of.half + i;
   const int64_t angle = row % of.table_rows * of.half + i;
-  const Real first = static_cast<Real>(input[0]), second = static_cast<Real>(input[of.half]);
-  const Real cos = of.cos[angle], sin = of.backward ? -of.sin[angle] : of.sin[angle];
+  const R first = static_cast<R>(input[0]), second = static_cast<R>(input[of.half]);
+  const R cos = of.cos[angle], sin = of.backward ? -of.sin[angle] : of.sin[angle];
   output[0] = static_cast<T>(first * cos - second * sin);
   output[of.half] = static_cast<T>(second * cos + first * sin);
 }
@@ -61,20 +61,20 @@ VLA_HOST_DEVICE inline double exponential(double x) { return std::exp(x); }
 
 template <class T>
 VLA_HOST_DEVICE void silu_mul_chunk(const SiluMul& of, int64_t chunk) {
-  using Real = RealOf<T>;
+  using R = Real<T>;
   const int64_t per_row = of.width / kChunk, input = chunk / per_row * of.stride + chunk % per_row * kChunk, output = chunk * kChunk;
-  Real gate[kChunk], up[kChunk], gradient[kChunk];
+  R gate[kChunk], up[kChunk], gradient[kChunk];
   load_chunk(static_cast<const T*>(of.gate) + input, gate);
   load_chunk(static_cast<const T*>(of.up) + input, up);
   if (of.grad_output == nullptr) {
-    for (int i = 0; i < kChunk; ++i) gate[i] = gate[i] / (Real{1} + exponential(-gate[i])) * up[i];
+    for (int i = 0; i < kChunk; ++i) gate[i] = gate[i] / (R{1} + exponential(-gate[i])) * up[i];
     store_chunk(gate, static_cast<T*>(of.output) + output);
     return;
   }
   load_chunk(static_cast<const T*>(of.grad_output) + output, gradient);
   for (int i = 0; i < kChunk; ++i) {
-    const Real share = Real{1} / (Real{1} + exponential(-gate[i]));
-    const Real grad_gate = gradient[i] * up[i] * share * (Real{1} + gate[i] * (Real{1} - share));
+    const R share = R{1} / (R{1} + exponential(-gate[i]));
+    const R grad_gate = gradient[i] * up[i] * share * (R{1} + gate[i] * (R{1} - share));
     up[i] = gradient[i] * gate[i] * share;
     gate[i] = grad_gate;
   }

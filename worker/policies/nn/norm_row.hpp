@@ -2,7 +2,7 @@
 // times a weight, plus a bias; and RMSNorm's gradients. Same arithmetic on CPU and CUDA. A lane keeps up to kSteps chunks of the row.
 #pragma once
 
-#include "worker/policies/nn/row_group.hpp"
+#include "worker/cuda/team.hpp"
 
 namespace vla {
 
@@ -33,24 +33,31 @@ struct NormBackward {
   double eps = 0;
 };
 
-template <int kSteps, class T, class Group>
-VLA_HOST_DEVICE void norm_row_forward(const Group& group, const NormForward& of, int64_t row) {
-  using Real = RealOf<T>;
-  const int64_t start = row * of.width;
-  const int chunks = static_cast<int>(of.width / kChunk);
-  Real values[kSteps][kChunk], other[kChunk];
-  Real total = 0, squares = 0;
+// f(step, chunk) of each chunk of a lane. Arrays with a place for each step stay in registers: on a GPU every step has its own code.
+template <int kSteps, class Team, class F>
+VLA_HOST_DEVICE void for_each_chunk(const Team& team, int64_t width, const F& f) {
 #ifdef __CUDA_ARCH__
 #pragma unroll
 #endif
   for (int step = 0; step < kSteps; ++step) {
-    const int chunk = group.lane() + step * group.lanes();
-    if (chunk >= chunks) break;
-    Real* v = values[step];
+    const int chunk = team.lane() + step * team.lanes();
+    if (chunk >= static_cast<int>(width / kChunk)) break;
+    f(step, chunk);
+  }
+}
+
+template <int kSteps, class T, class Team>
+VLA_HOST_DEVICE void norm_row_forward(const Team& team, const NormForward& of, int64_t row) {
+  using R = Real<T>;
+  const int64_t start = row * of.width;
+  R values[kSteps][kChunk], other[kChunk];
+  R total = 0, squares = 0;
+  for_each_chunk<kSteps>(team, of.width, [&](int step, int chunk) {
+    R* v = values[step];
     load_chunk(static_cast<const T*>(of.x) + start + chunk * kChunk, v);
     if (of.added != nullptr) {
       load_chunk(static_cast<const T*>(of.added) + start + chunk * kChunk, other);
-      for (int i = 0; i < kChunk; ++i) v[i] = static_cast<Real>(static_cast<T>(v[i] + other[i]));  // backward sees the rounded sum
+      for (int i = 0; i < kChunk; ++i) v[i] = static_cast<R>(static_cast<T>(v[i] + other[i]));  // backward sees the rounded sum
     }
     if (of.sum != nullptr) store_chunk(v, static_cast<T*>(of.sum) + start + chunk * kChunk);
     if (of.offset != nullptr) {
@@ -61,28 +68,19 @@ VLA_HOST_DEVICE void norm_row_forward(const Group& group, const NormForward& of,
       total += v[i];
       squares += v[i] * v[i];
     }
-  }
-  const Real share = Real{1} / static_cast<Real>(of.width);
-  Real mean = 0, variance = 0;
+  });
+  const R share = R{1} / static_cast<R>(of.width);
+  R mean = 0, variance = 0;
   if (of.centered) {  // from the row itself: the difference of two large sums would lose it
-    mean = group.sum(total) * share;
+    mean = team.sum(total) * share;
     squares = 0;
-#ifdef __CUDA_ARCH__
-#pragma unroll
-#endif
-    for (int step = 0; step < kSteps; ++step) {
-      if (group.lane() + step * group.lanes() >= chunks) break;
+    for_each_chunk<kSteps>(team, of.width, [&](int step, int) {
       for (int i = 0; i < kChunk; ++i) squares += (values[step][i] - mean) * (values[step][i] - mean);
-    }
+    });
   }
-  variance = group.sum(squares) * share;
-  const Real scale = Real{1} / std::sqrt(variance + static_cast<Real>(of.eps));
-#ifdef __CUDA_ARCH__
-#pragma unroll
-#endif
-  for (int step = 0; step < kSteps; ++step) {
-    const int chunk = group.lane() + step * group.lanes();
-    if (chunk >= chunks) break;
+  variance = team.sum(squares) * share;
+  const R scale = R{1} / std::sqrt(variance + static_cast<R>(of.eps));
+  for_each_chunk<kSteps>(team, of.width, [&](int step, int chunk) {
     load_chunk(static_cast<const T*>(of.weight) + chunk * kChunk, other);
     for (int i = 0; i < kChunk; ++i) values[step][i] = (values[step][i] - mean) * scale * other[i];
     if (of.bias != nullptr) {
@@ -90,23 +88,17 @@ VLA_HOST_DEVICE void norm_row_forward(const Group& group, const NormForward& of,
       for (int i = 0; i < kChunk; ++i) values[step][i] += other[i];
     }
     store_chunk(values[step], static_cast<T*>(of.normalized) + start + chunk * kChunk);
-  }
+  });
 }
 
 // add_weight(step, chunk, i, value): a share of the gradient of weight chunk * kChunk + i.
-template <int kSteps, class T, class Group, class AddWeight>
-VLA_HOST_DEVICE void norm_row_backward(const Group& group, const NormBackward& of, int64_t row, AddWeight add_weight) {
-  using Real = RealOf<T>;
+template <int kSteps, class T, class Team, class AddWeight>
+VLA_HOST_DEVICE void norm_row_backward(const Team& team, const NormBackward& of, int64_t row, AddWeight add_weight) {
+  using R = Real<T>;
   const int64_t start = row * of.width;
-  const int chunks = static_cast<int>(of.width / kChunk);
-  Real values[kSteps][kChunk], gradients[kSteps][kChunk], other[kChunk];
-  Real squares = 0, product = 0;
-#ifdef __CUDA_ARCH__
-#pragma unroll
-#endif
-  for (int step = 0; step < kSteps; ++step) {
-    const int chunk = group.lane() + step * group.lanes();
-    if (chunk >= chunks) break;
+  R values[kSteps][kChunk], gradients[kSteps][kChunk], other[kChunk];
+  R squares = 0, product = 0;
+  for_each_chunk<kSteps>(team, of.width, [&](int step, int chunk) {
     load_chunk(static_cast<const T*>(of.sum) + start + chunk * kChunk, values[step]);
     load_chunk(static_cast<const T*>(of.grad_normalized) + start + chunk * kChunk, gradients[step]);
     load_chunk(static_cast<const T*>(of.weight) + chunk * kChunk, other);
@@ -114,16 +106,11 @@ VLA_HOST_DEVICE void norm_row_backward(const Group& group, const NormBackward& o
       squares += values[step][i] * values[step][i];
       product += values[step][i] * gradients[step][i] * other[i];
     }
-  }
-  const Real share = Real{1} / static_cast<Real>(of.width);
-  const Real scale = Real{1} / std::sqrt(group.sum(squares) * share + static_cast<Real>(of.eps));
-  const Real pull = group.sum(product) * share * scale * scale;
-#ifdef __CUDA_ARCH__
-#pragma unroll
-#endif
-  for (int step = 0; step < kSteps; ++step) {
-    const int chunk = group.lane() + step * group.lanes();
-    if (chunk >= chunks) break;
+  });
+  const R share = R{1} / static_cast<R>(of.width);
+  const R scale = R{1} / std::sqrt(team.sum(squares) * share + static_cast<R>(of.eps));
+  const R pull = team.sum(product) * share * scale * scale;
+  for_each_chunk<kSteps>(team, of.width, [&](int step, int chunk) {
     for (int i = 0; i < kChunk; ++i) add_weight(step, chunk, i, gradients[step][i] * values[step][i] * scale);
     load_chunk(static_cast<const T*>(of.weight) + chunk * kChunk, other);
     for (int i = 0; i < kChunk; ++i) gradients[step][i] = scale * (gradients[step][i] * other[i] - values[step][i] * pull);
@@ -132,7 +119,7 @@ VLA_HOST_DEVICE void norm_row_backward(const Group& group, const NormBackward& o
       for (int i = 0; i < kChunk; ++i) gradients[step][i] += other[i];
     }
     store_chunk(gradients[step], static_cast<T*>(of.grad) + start + chunk * kChunk);
-  }
+  });
 }
 
 }  // namespace vla

@@ -2,7 +2,7 @@
 // and CUDA.
 #pragma once
 
-#include "worker/policies/nn/row_group.hpp"
+#include "worker/cuda/pack.hpp"
 
 namespace vla {
 
@@ -20,41 +20,41 @@ struct ResizePixels {
 };
 
 // Between pixels `first` and `second` of a side of `size`, for place `at` of `inner`.
-template <class Real>
+template <class R>
 struct PixelPair {
   int first, second;
-  Real share;  // of the second
+  R share;  // of the second
 
   VLA_HOST_DEVICE PixelPair(int at, int size, int inner) {
-    const Real place = static_cast<Real>(size) / static_cast<Real>(inner) * (static_cast<Real>(at) + Real{0.5}) - Real{0.5};
-    const Real inside = place < 0 ? 0 : place;
+    const R place = static_cast<R>(size) / static_cast<R>(inner) * (static_cast<R>(at) + R{0.5}) - R{0.5};
+    const R inside = place < 0 ? 0 : place;
     first = static_cast<int>(inside);
     if (first > size - 1) first = size - 1;
     second = first < size - 1 ? first + 1 : first;
-    share = inside - static_cast<Real>(first);
+    share = inside - static_cast<R>(first);
   }
 };
 
 // Pixel number `place` of plane `plane` of all images' channels.
 template <class T>
 VLA_HOST_DEVICE void resize_pixel(const ResizePixels& of, int64_t plane, int place) {
-  using Real = RealOf<T>;
+  using R = Real<T>;
   const int out_width = static_cast<int>(of.out_width);
   const int y = place / out_width - static_cast<int>(of.top), x = place % out_width - static_cast<int>(of.left);
-  Real pixel = 0;
+  R pixel = 0;
   if (x >= 0 && x < of.inner_width && y >= 0 && y < of.inner_height) {
     const int64_t start = plane / of.channels * of.strides[0] + plane % of.channels * of.strides[1];
-    const PixelPair<Real> row(y, static_cast<int>(of.height), static_cast<int>(of.inner_height)), column(x, static_cast<int>(of.width), static_cast<int>(of.inner_width));
+    const PixelPair<R> row(y, static_cast<int>(of.height), static_cast<int>(of.inner_height)), column(x, static_cast<int>(of.width), static_cast<int>(of.inner_width));
     const auto at = [&](int r, int c) {
       const int64_t place = start + r * of.strides[2] + c * of.strides[3];
-      if (of.bytes) return static_cast<Real>(static_cast<float>(static_cast<const uint8_t*>(of.input)[place]) / 255.0f);
-      return static_cast<Real>(static_cast<const T*>(of.input)[place]);
+      if (of.bytes) return static_cast<R>(static_cast<float>(static_cast<const uint8_t*>(of.input)[place]) / 255.0f);
+      return static_cast<R>(static_cast<const T*>(of.input)[place]);
     };
-    const Real above = (1 - column.share) * at(row.first, column.first) + column.share * at(row.first, column.second);
-    const Real below = (1 - column.share) * at(row.second, column.first) + column.share * at(row.second, column.second);
+    const R above = (1 - column.share) * at(row.first, column.first) + column.share * at(row.first, column.second);
+    const R below = (1 - column.share) * at(row.second, column.first) + column.share * at(row.second, column.second);
     pixel = (1 - row.share) * above + row.share * below;
   }
-  static_cast<T*>(of.output)[plane * of.plane_size() + place] = static_cast<T>(static_cast<Real>(of.factor) * pixel + static_cast<Real>(of.shift));
+  static_cast<T*>(of.output)[plane * of.plane_size() + place] = static_cast<T>(static_cast<R>(of.factor) * pixel + static_cast<R>(of.shift));
 }
 
 }  // namespace vla

@@ -4,6 +4,7 @@
 
 #include <torch/torch.h>
 
+#include "worker/cuda/team.hpp"
 #include "worker/cuda/transformer_dropout.hpp"
 #include "worker/policies/nn/device_kernel.hpp"
 
@@ -93,7 +94,7 @@ struct DropoutNormFunction : torch::autograd::Function<DropoutNormFunction> {
     run_kernel(
         x, [&](cudaStream_t stream) { return add_dropout_norm_cuda(mask, tensors, element_of(x), stream); },
         [&](auto element) {
-          for_each(mask.tokens(), [&](int64_t token) { vla::add_dropout_norm(mask, tensors.forward<decltype(element)>(), token, Alone{}); });
+          for_each(mask.tokens(), [&](int64_t token) { vla::add_dropout_norm(mask, tensors.forward<decltype(element)>(), token, OneThread{}); });
         });
     keep(context, of);
     context->save_for_backward({sum, gamma, beta, mean, inverse_std, of.position, of.step});
@@ -111,7 +112,7 @@ struct DropoutNormFunction : torch::autograd::Function<DropoutNormFunction> {
     run_kernel(
         sum, [&](cudaStream_t stream) { return add_dropout_norm_backward_cuda(mask, tensors, element_of(sum), stream); },
         [&](auto element) {
-          for_each(mask.tokens(), [&](int64_t token) { add_dropout_norm_backward(mask, tensors.backward<decltype(element)>(), token, Alone{}); });
+          for_each(mask.tokens(), [&](int64_t token) { add_dropout_norm_backward(mask, tensors.backward<decltype(element)>(), token, OneThread{}); });
         });
     at::Tensor d_gamma, d_beta;
     if (sum.is_cuda()) {

@@ -1,0 +1,37 @@
+// A warp and a block as the teams of team.hpp. Sums are taken in a fixed order.
+#pragma once
+
+#include "worker/cuda/team.hpp"
+
+namespace vla {
+
+constexpr int kWarp = 32;
+
+struct Warp {
+  __device__ int lane() const { return static_cast<int>(threadIdx.x % kWarp); }
+  __device__ constexpr int lanes() const { return kWarp; }
+  template <class R>
+  __device__ R sum(R x) const {
+    for (int distance = kWarp / 2; distance > 0; distance /= 2) x += __shfl_xor_sync(0xffffffffu, x, distance);
+    return x;
+  }
+};
+
+template <int kThreads>
+struct Block {
+  __device__ int lane() const { return static_cast<int>(threadIdx.x); }
+  __device__ constexpr int lanes() const { return kThreads; }
+  template <class R>
+  __device__ R sum(R x) const {
+    __shared__ R of_warp[kThreads / kWarp];
+    x = Warp{}.sum(x);
+    __syncthreads();  // the last sum has been read
+    if (threadIdx.x % kWarp == 0) of_warp[threadIdx.x / kWarp] = x;
+    __syncthreads();
+    R total = 0;
+    for (int warp = 0; warp < kThreads / kWarp; ++warp) total += of_warp[warp];
+    return total;
+  }
+};
+
+}  // namespace vla
