@@ -3,6 +3,7 @@
 #include <type_traits>
 
 #include "worker/cuda/fused_adamw.hpp"
+#include "worker/cuda/team.cuh"
 
 namespace vla {
 namespace {
@@ -21,19 +22,6 @@ __device__ void with_types(UpdateTypes types, const F& f) {
     case UpdateTypes::kBFloat16WithFloat32State: f(__nv_bfloat16{}, float{}, Lanes<UpdateTypes::kBFloat16WithFloat32State>{}); break;
     case UpdateTypes::kBFloat16: f(__nv_bfloat16{}, __nv_bfloat16{}, Lanes<UpdateTypes::kBFloat16>{}); break;
   }
-}
-
-template <class Real>
-__device__ Real sum_of_block(Real value) {
-  __shared__ Real sums[32];
-  for (int offset = 16; offset > 0; offset /= 2) value += __shfl_down_sync(0xffffffffu, value, offset);
-  if (threadIdx.x % 32 == 0) sums[threadIdx.x / 32] = value;
-  __syncthreads();
-  Real total = 0;
-  if (threadIdx.x == 0) {
-    for (unsigned warp = 0; warp < blockDim.x / 32; ++warp) total += sums[warp];
-  }
-  return total;  // of thread 0
 }
 
 template <class T, int kLanes>
@@ -69,14 +57,14 @@ __global__ void __launch_bounds__(kThreads) norm_kernel(UpdateTableView table, f
     const int64_t end = end_of(row, chunk.first);
     with_types(row.types, [&](auto element, auto, auto lanes) { sum = squares<decltype(element), lanes.value>(row, chunk.first, end); });
   }
-  sum = sum_of_block(sum);
+  sum = Block<kThreads>{}.sum(sum);
   if (threadIdx.x == 0) partial[blockIdx.x] = sum;
 }
 
 __global__ void __launch_bounds__(kFinishThreads) finish_norm_kernel(const float* partial, int64_t count, float limit, float* norm, float* factor) {
   double sum = 0;
   for (int64_t i = threadIdx.x; i < count; i += kFinishThreads) sum += static_cast<double>(partial[i]);
-  sum = sum_of_block(sum);
+  sum = Block<kFinishThreads>{}.sum(sum);
   if (threadIdx.x != 0) return;
   *norm = static_cast<float>(sqrt(sum));
   *factor = limit > 0 ? clip_factor_of(*norm, limit) : 1;

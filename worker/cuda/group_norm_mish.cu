@@ -1,15 +1,16 @@
 #include "worker/cuda/group_norm_mish.hpp"
 
 #include "worker/cuda/dispatch.cuh"
+#include "worker/cuda/team.cuh"
 
 namespace vla {
 namespace {
 
-constexpr int kWarp = 32, kMostThreads = 512;
+constexpr int kMostThreads = 512;
 
 // The threads of a block, whole warps: packs of channels side by side, then steps. Those beyond the last step have none.
 template <int N>
-struct Block {
+struct GroupBlock : Block<kMostThreads> {
   static constexpr int kPack = N;
   int packs, step_lanes;
 
@@ -17,19 +18,6 @@ struct Block {
   __device__ int64_t channels_at_once() const { return packs * N; }
   __device__ int64_t step() const { return own_step() < step_lanes ? own_step() : INT64_MAX; }
   __device__ int64_t steps_at_once() const { return step_lanes; }
-
-  // In a fixed order.
-  template <class R>
-  __device__ R sum(R value) const {
-    __shared__ R of_warp[kMostThreads / kWarp];
-    for (int offset = kWarp / 2; offset > 0; offset /= 2) value += __shfl_xor_sync(0xffffffffU, value, offset);
-    if (threadIdx.x % kWarp == 0) of_warp[threadIdx.x / kWarp] = value;
-    __syncthreads();
-    R all = 0;
-    for (unsigned warp = 0; warp < blockDim.x / kWarp; ++warp) all += of_warp[warp];
-    __syncthreads();  // the memory is used again by the next sum
-    return all;
-  }
 
   template <class R, int M, class F>
   __device__ void sum_steps(const R (&sums)[M][N], int kinds, int64_t width, const F& f) const {
@@ -54,12 +42,12 @@ struct Block {
 };
 
 template <class T, class P, int N>
-__global__ void __launch_bounds__(kMostThreads) forward_kernel(GroupNormMish norm, GroupNormMish::Forward<T, P> of, Block<N> block) {
+__global__ void __launch_bounds__(kMostThreads) forward_kernel(GroupNormMish norm, GroupNormMish::Forward<T, P> of, GroupBlock<N> block) {
   norm.forward(of, blockIdx.x / norm.groups, blockIdx.x % norm.groups, block);
 }
 
 template <class T, class P, int N>
-__global__ void __launch_bounds__(kMostThreads, 2) backward_kernel(GroupNormMish norm, GroupNormMish::Backward<T, P> of, Block<N> block) {
+__global__ void __launch_bounds__(kMostThreads, 2) backward_kernel(GroupNormMish norm, GroupNormMish::Backward<T, P> of, GroupBlock<N> block) {
   norm.backward(of, blockIdx.x / norm.groups, blockIdx.x % norm.groups, block);
 }
 
@@ -90,7 +78,7 @@ void with_block(const GroupNormMish& norm, const GroupNormMishTensors& tensors, 
     constexpr int N = decltype(pack)::value;
     const int64_t packs = std::min<int64_t>((norm.group_channels() + N - 1) / N, kMostThreads), steps = std::min(norm.steps, kMostThreads / packs);
     const int64_t threads = (packs * steps + kWarp - 1) / kWarp * kWarp;
-    f(Block<N>{static_cast<int>(packs), static_cast<int>(steps)}, static_cast<unsigned>(norm.rows * norm.groups), static_cast<unsigned>(threads));
+    f(GroupBlock<N>{{}, static_cast<int>(packs), static_cast<int>(steps)}, static_cast<unsigned>(norm.rows * norm.groups), static_cast<unsigned>(threads));
   };
   constexpr int kWide = static_cast<int>(std::min<size_t>(4, 16 / sizeof(T)));
   if (norm.group_channels() % kWide == 0 && tensors.are_packed()) {

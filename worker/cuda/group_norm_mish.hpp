@@ -1,6 +1,7 @@
 // Group norm with what follows it over [rows, steps, channels]. In diffusion policy's U-Net: Mish (Misra 2019: x * tanh(softplus(x))), then
-// the condition scales and shifts each channel of a row, or a residual is added. In its ResNet: a residual is added, then relu. A team has a row's group of channels: the threads of a block,
-// or the CPU's one. Each of them takes packs of Team::kPack channels, and of these some steps:
+// the condition scales and shifts each channel of a row, or a residual is added. In its ResNet: a residual is added, then relu. A team
+// (team.hpp) has a row's group of channels: the threads of a block, or the CPU's one. Each of them takes packs of Team::kPack channels, and
+// of these some steps:
 //     channel(), + channels_at_once() … and step(), + steps_at_once() …
 //     sum(value): over the team; every thread gets it
 //     sum_steps(sums, kinds, width, f): f(kind, channel < width, sum) once for each, with what the threads of a channel have in sums[kind]

@@ -17,19 +17,20 @@ struct Warp {
   }
 };
 
-template <int kThreads>
+// Of whole warps.
+template <int kMostThreads>
 struct Block {
   __device__ int lane() const { return static_cast<int>(threadIdx.x); }
-  __device__ constexpr int lanes() const { return kThreads; }
+  __device__ int lanes() const { return static_cast<int>(blockDim.x); }
   template <class R>
   __device__ R sum(R x) const {
-    __shared__ R of_warp[kThreads / kWarp];
+    __shared__ R of_warp[kMostThreads / kWarp];
     x = Warp{}.sum(x);
     __syncthreads();  // the last sum has been read
     if (threadIdx.x % kWarp == 0) of_warp[threadIdx.x / kWarp] = x;
     __syncthreads();
     R total = 0;
-    for (int warp = 0; warp < kThreads / kWarp; ++warp) total += of_warp[warp];
+    for (unsigned warp = 0; warp < blockDim.x / kWarp; ++warp) total += of_warp[warp];
     return total;
   }
 };
