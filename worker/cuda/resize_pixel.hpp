@@ -1,4 +1,4 @@
-// resize_pixel.hpp on a GPU: a thread for a pixel. Asynchronous on `stream`; the current device must own the pointers. Returns the
+// resize_pixel.hpp on a GPU: a thread for 16 bytes of an image's row in every channel; the output lies at multiples of that. Asynchronous on `stream`; the current device must own the pointers. Returns the
 // launch's status.
 #pragma once
 

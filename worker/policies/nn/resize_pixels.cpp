@@ -29,8 +29,8 @@ void resize_camera(const at::Tensor& images, const at::Tensor& output) {
   run_kernel(
       output, [&](cudaStream_t stream) { return resize_pixels_cuda(of, element_of(output), stream); },
       [&](auto element) {
-        for_each(of.planes(), [&](int64_t plane) {
-          for (int place = 0; place < static_cast<int>(of.plane_size()); ++place) resize_pixel<decltype(element)>(of, plane, place);
+        for_each(of.images, [&](int64_t image) {
+          for (int place = 0; place < static_cast<int>(of.plane_size()); ++place) resize_pixels<decltype(element), 1>(of, image, place);
         });
       });
 }
