@@ -6,6 +6,7 @@
 #   --parts "step scaling whole checkpoint"
 #   --policies "act diffusion smolvla"
 #   --batches "8 64"             per GPU
+#   --precisions "default bf16-mixed"    LeRobot's, of steps on one GPU
 #   --gpus "1 2 4"               for scaling; numbers above the machine's are left out
 #   --buckets "1:25 1:100"       for scaling: with the most GPUs, these buckets of gradients as well (the first : the others, in MiB)
 #   --gradient-dtypes "auto"     for each of --buckets: gradients that travel in these types (auto, float32, bfloat16)
@@ -21,7 +22,7 @@
 set -uo pipefail
 command="speed.sh $*"
 peer_python=python3 with_peer=1 with_ours=1 parts="step scaling whole checkpoint" policies="act diffusion smolvla" batches="8 64" gpus="1 2 4"
-buckets="" gradient_dtypes=auto variables="" device=cuda steps=30 limit=120 out=
+precisions="default bf16-mixed" buckets="" gradient_dtypes=auto variables="" device=cuda steps=30 limit=120 out=
 while (($# > 1)); do
   case $1 in
     --skip-peer) with_peer=0 && shift && continue ;;
@@ -30,6 +31,7 @@ while (($# > 1)); do
     --parts) parts=$2 ;;
     --policies) policies=$2 ;;
     --batches) batches=$2 ;;
+    --precisions) precisions=$2 ;;
     --gpus) gpus=$2 ;;
     --buckets) buckets=$2 ;;
     --gradient-dtypes) gradient_dtypes=$2 ;;
@@ -133,11 +135,10 @@ peer_step_case() {
   peer "peer-$1-$2-$3-$4" "$3" lerobot_peer.py "${options[@]}" --batch "$2" --precision "$4" --steps "$steps" "${peer_options[@]}"
 }
 one_gpu() {
-  local policy batch kept
+  local policy batch precision kept
   for policy in $policies; do
     for batch in $batches; do
-      peer_step_case "$policy" "$batch" 1 default
-      peer_step_case "$policy" "$batch" 1 bf16-mixed
+      for precision in $precisions; do peer_step_case "$policy" "$batch" 1 "$precision"; done
       step_case "$policy" "$batch" 1
       [[ $policy == smolvla ]] || continue
       for kept in vision prefix; do
