@@ -127,7 +127,7 @@ TEST(ConfigAliases, EverySpellingSetsItsOption) {
       {{"data.drop_last=True"}, "training.drop_last", "true"},
       {{"dataloader.drop_last=True"}, "training.drop_last", "true"},
       {{"--find_unused_parameters"}, "training.find_unused_parameters", "true"},
-      {{"--bucket_cap_mb=50"}, "training.bucket_mb", "50"},
+      {{"--bucket_cap_mb=12.5"}, "training.bucket_mb", "12.5"},
       {{"--dtype=float64"}, "training.dtype", "float64"},
       {{"--tolerance_s=0.5"}, "dataset.tolerance_s", "0.5"},
       {{"--dataset_root=/d"}, "dataset.root", "/d"},
