@@ -3,7 +3,9 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include "worker/policies/nn/fast_mode.hpp"
 #include "worker/policies/nn/random_init.hpp"
+#include "worker/policies/nn/unet1d.hpp"
 
 namespace vla {
 namespace {
@@ -64,6 +66,18 @@ TEST(ParallelRandomInit, DrawsLargeTensorsAtTheEndByTheLastCall) {
   EXPECT_GE(uniform.min().item<double>(), 5);
   EXPECT_LE(uniform.max().item<double>(), 6);
   EXPECT_NEAR(uniform.mean().item<double>(), 5.5, 0.01);
+}
+
+// Fast mode lays the weights of convolutions out anew, which must not come before they are drawn.
+TEST(ParallelRandomInit, ALargeUnetHasTheSameWeightsInBothModes) {
+  const auto weights_of = [](bool fast) {
+    const FastModeScope mode(fast);
+    torch::manual_seed(3);
+    return Unet1d({.channels = 2, .condition_dim = 4, .down_dims = {256, 1024}, .step_embed_dim = 8}).parameters();
+  };
+  const auto fast = weights_of(true), reference = weights_of(false);
+  ASSERT_EQ(fast.size(), reference.size());
+  for (size_t i = 0; i < fast.size(); ++i) EXPECT_TRUE(fast[i].equal(reference[i])) << i << ' ' << fast[i].sizes();
 }
 
 TEST(ParallelRandomInit, ValuesDoNotDependOnTheNumberOfCores) {

@@ -4,7 +4,6 @@
 
 #include "worker/policies/nn/fast_mode.hpp"
 #include "worker/policies/nn/masked_error.hpp"
-#include "worker/policies/nn/random_init.hpp"
 
 namespace vla {
 
@@ -18,7 +17,6 @@ DiffusionPolicy::DiffusionPolicy(const DiffusionOptions& options, const PolicyFe
                            .kernel_size = options_.kernel_size, .groups = options_.n_groups, .step_embed_dim = options_.diffusion_step_embed_dim,
                            .scale_modulation = options_.use_film_scale_modulation,
                            .names = options_.is_original() ? UnetNames::kOriginal : UnetNames::kLeRobot};
-  const ParallelRandomInit on_all_cores;
   unet_ = parent->register_module(options_.is_original() ? "model" : "unet", std::make_shared<Unet1d>(unet));
   set_activation_checkpointing(false);
 }

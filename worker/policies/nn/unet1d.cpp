@@ -1,12 +1,14 @@
 #include "worker/policies/nn/unet1d.hpp"
 
 #include <cmath>
+#include <optional>
 
 #include <torch/torch.h>
 
 #include "worker/policies/nn/activation_checkpoint.hpp"
 #include "worker/policies/nn/fast_mode.hpp"
 #include "worker/policies/nn/group_norm_mish.hpp"
+#include "worker/policies/nn/random_init.hpp"
 #include "worker/policies/nn/unfold_steps.hpp"
 
 namespace vla {
@@ -98,6 +100,7 @@ Unet1d::Level Unet1d::add_level(torch::nn::Module& parent, int64_t in, int64_t o
 }
 
 Unet1d::Unet1d(const Unet1dOptions& options) : step_embed_dim_(options.step_embed_dim) {
+  std::optional<ParallelRandomInit> on_all_cores(std::in_place);
   const auto& dims = options.down_dims;
   // Layers are made one by one: the order in which arguments of a call are evaluated, and draw their weights, is not defined.
   const torch::nn::Linear widen(step_embed_dim_, 4 * step_embed_dim_);
@@ -132,6 +135,7 @@ Unet1d::Unet1d(const Unet1dOptions& options) : step_embed_dim_(options.step_embe
   constexpr int64_t kFinalGroups = 8;  // whatever the option says, as in the references
   const auto last = std::make_shared<ConvBlock>(dims[0], dims[0], options.kernel_size, kFinalGroups);
   final_conv_ = register_module("final_conv", torch::nn::Sequential(last, conv1d(dims[0], options.channels, 1, 1, 0)));
+  on_all_cores.reset();  // now there are weights
   if (!fast_mode()) return;
   for (auto& parameter : parameters()) {
     if (parameter.dim() == 3 && parameter.size(2) > 1) parameter.set_data(stored_for_products(parameter.detach()));

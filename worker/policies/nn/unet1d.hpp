@@ -1,7 +1,7 @@
 // The conditional U-Net over time of diffusion policy (Chi et al. 2023): residual blocks of convolutions that a condition scales and
 // shifts (FiLM). Under LeRobot's parameter names or the original's, which differ in two places. The skip of the first level is not used,
-// as in the references. Weights are drawn from LibTorch's default CPU generator in LeRobot's order. Made in fast mode, convolutions'
-// weights are stored for products; used in it, activations are [B, steps, channels], convolutions products, and norms one kernel with what
+// as in the references. Small weights are drawn from LibTorch's default CPU generator in LeRobot's order, large ones by ParallelRandomInit.
+// Made in fast mode, convolutions' weights are stored for products; used in it, activations are [B, steps, channels], convolutions products, and norms one kernel with what
 // follows them.
 #pragma once
 
