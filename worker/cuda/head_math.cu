@@ -7,13 +7,13 @@ namespace {
 
 constexpr int64_t kThreads = 256;
 
-template <class T>
+template <class T, int kSize>
 __global__ void rotate_kernel(RotateHeads first, RotateHeads second) {
-  const int64_t pair = blockIdx.x * kThreads + threadIdx.x, of_second = pair - first.pairs();
+  const int64_t pair = (blockIdx.x * kThreads + threadIdx.x) * kSize, of_second = pair - first.pairs();
   if (of_second < 0) {
-    rotate_pair<T>(first, pair);
+    rotate_pairs<T, kSize>(first, pair);
   } else if (of_second < second.pairs()) {
-    rotate_pair<T>(second, of_second);
+    rotate_pairs<T, kSize>(second, of_second);
   }
 }
 
@@ -28,9 +28,14 @@ unsigned blocks_for(int64_t count) { return static_cast<unsigned>((count + kThre
 }  // namespace
 
 cudaError_t rotate_heads_cuda(const RotateHeads& first, const RotateHeads& second, CudaElement type, cudaStream_t stream) {
-  const unsigned blocks = blocks_for(first.pairs() + second.pairs());
+  const bool wide = first.wide && second.wide;
+  const unsigned blocks = blocks_for((first.pairs() + second.pairs()) / (wide ? kChunk : 1));
   if (blocks == 0) return cudaSuccess;
-  return with_narrow_element(type, [&](auto element) { rotate_kernel<decltype(element)><<<blocks, kThreads, 0, stream>>>(first, second); });
+  return with_narrow_element(type, [&](auto element) {
+    using T = decltype(element);
+    const auto kernel = wide ? rotate_kernel<T, kChunk> : rotate_kernel<T, 1>;
+    kernel<<<blocks, kThreads, 0, stream>>>(first, second);
+  });
 }
 
 cudaError_t silu_mul_cuda(const SiluMul& of, CudaElement type, cudaStream_t stream) {

@@ -38,21 +38,30 @@ constexpr int kPack = static_cast<int>(16 / sizeof(T));
 // A chunk of eight, 16 bytes at a time: rows are multiples of eight long and aligned.
 constexpr int kChunk = 8;
 
-template <class T, class R>
-VLA_HOST_DEVICE inline void load_chunk(const T* from, R* to) {
-  for (int first = 0; first < kChunk; first += kPack<T>) {
-    const auto values = load<kPack<T>>(from + first);
-    for (int i = 0; i < kPack<T>; ++i) to[first + i] = static_cast<R>(values.at[i]);
+// N elements, a chunk or one.
+template <int N, class T, class R>
+VLA_HOST_DEVICE inline void load_values(const T* from, R* to) {
+  constexpr int kAtOnce = N < kPack<T> ? N : kPack<T>;
+  for (int first = 0; first < N; first += kAtOnce) {
+    const auto values = load<kAtOnce>(from + first);
+    for (int i = 0; i < kAtOnce; ++i) to[first + i] = static_cast<R>(values.at[i]);
+  }
+}
+
+template <int N, class T, class R>
+VLA_HOST_DEVICE inline void store_values(const R* from, T* to) {
+  constexpr int kAtOnce = N < kPack<T> ? N : kPack<T>;
+  for (int first = 0; first < N; first += kAtOnce) {
+    Pack<T, kAtOnce> values;
+    for (int i = 0; i < kAtOnce; ++i) values.at[i] = static_cast<T>(from[first + i]);
+    store(to + first, values);
   }
 }
 
 template <class T, class R>
-VLA_HOST_DEVICE inline void store_chunk(const R* from, T* to) {
-  for (int first = 0; first < kChunk; first += kPack<T>) {
-    Pack<T, kPack<T>> values;
-    for (int i = 0; i < kPack<T>; ++i) values.at[i] = static_cast<T>(from[first + i]);
-    store(to + first, values);
-  }
-}
+VLA_HOST_DEVICE inline void load_chunk(const T* from, R* to) { load_values<kChunk>(from, to); }
+
+template <class T, class R>
+VLA_HOST_DEVICE inline void store_chunk(const R* from, T* to) { store_values<kChunk>(from, to); }
 
 }  // namespace vla

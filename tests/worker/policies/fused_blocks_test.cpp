@@ -114,14 +114,17 @@ TEST_F(FusedBlocks, SiluTimesTheOtherHalf) {
 TEST_F(FusedBlocks, RotatedQueriesAndKeys) {
   const at::Tensor of_each_row = torch::tensor({{3, 4, 5, 6, 7}, {0, 1, 2, 2, 9}}, at::kLong).to(device), of_all = of_each_row.slice(0, 0, 1);
   for (const at::Tensor& positions : {of_each_row, of_all}) {
-    const RotaryTable table = rotary_table(positions, 16, 10000);
-    const auto rotated = [&](const Tensors& in, bool fast) {
-      const FastModeScope mode(fast);
-      const auto parts = in[0].split_with_sizes({6 * 16, 2 * 16, 2 * 16}, -1);
-      const Rotated result = rotate_heads(parts[0].unflatten(-1, {6, 16}), parts[1].unflatten(-1, {2, 16}), table, 2);
-      return Tensors{result.query, result.key, rotate_heads(parts[0].unflatten(-1, {6, 16}), {}, table, 2).query};
-    };
-    expect_same([&](const Tensors& in) { return rotated(in, true); }, [&](const Tensors& in) { return rotated(in, false); }, {torch::randn({2, 5, 10 * 16})});
+    for (const int64_t width : {16, 12}) {  // in chunks of pairs, and in single ones
+      const RotaryTable table = rotary_table(positions, width, 10000);
+      const auto rotated = [&](const Tensors& in, bool fast) {
+        const FastModeScope mode(fast);
+        const auto parts = in[0].split_with_sizes({6 * width, 2 * width, 2 * width}, -1);
+        const at::Tensor queries = parts[0].unflatten(-1, {6, width});
+        const Rotated result = rotate_heads(queries, parts[1].unflatten(-1, {2, width}), table, 2);
+        return Tensors{result.query, result.key, rotate_heads(queries, {}, table, 2).query};
+      };
+      expect_same([&](const Tensors& in) { return rotated(in, true); }, [&](const Tensors& in) { return rotated(in, false); }, {torch::randn({2, 5, 10 * width})});
+    }
   }
 }
 

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <limits>
 
+#include <ATen/native/transformers/cuda/sdp_utils.h>
 #include <torch/torch.h>
 
 #include "worker/policies/nn/fast_mode.hpp"
@@ -31,10 +32,13 @@ at::Tensor reference_attention(const at::Tensor& query, const KeyValue& memory, 
 
 // query [B, H, R, d], key and value [B, H, S, d], bias as AttentionMask gives it
 at::Tensor biased_attention(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value, const at::Tensor& bias) {
-  // The kernel with a bias by name: which one scaled_dot_product_attention takes for it depends on the version and the card.
+  // The kernels with a bias by name: which one scaled_dot_product_attention takes for it depends on the version and the card.
   if (query.is_cuda() && query.size(3) % 8 == 0) {
     const bool with_gradient = at::GradMode::is_enabled() && (query.requires_grad() || key.requires_grad() || value.requires_grad());
     const at::Tensor wide = bias.expand({query.size(0), query.size(1), query.size(2), key.size(2)});
+    if (sdp::can_use_cudnn_attention({query, key, value, wide, /*dropout=*/0, /*is_causal=*/false, /*enable_gqa=*/false}, /*debug=*/false)) {
+      return std::get<0>(at::_scaled_dot_product_cudnn_attention(query, key, value, wide, with_gradient));
+    }
     return std::get<0>(at::_scaled_dot_product_efficient_attention(query, key, value, wide, with_gradient));
   }
   return at::scaled_dot_product_attention(query, key, value, bias);

@@ -17,12 +17,14 @@ struct RotateHeads {
   int64_t input_stride = 0, rows = 0, table_rows = 1;
   int heads = 1, group = 1, half = 1;
   bool backward = false;  // the other way round: from inside to outside, rotated back
+  bool wide = true;  // chunks of pairs: halves and strides are multiples of a chunk, and all is aligned for it
 
   VLA_HOST_DEVICE int64_t pairs() const { return rows * heads * half; }
 };
 
-template <class T>
-VLA_HOST_DEVICE void rotate_pair(const RotateHeads& of, int64_t pair) {
+// kSize pairs from `pair` on, a chunk or one.
+template <class T, int kSize>
+VLA_HOST_DEVICE void rotate_pairs(const RotateHeads& of, int64_t pair) {
   using R = Real<T>;
   const int64_t row = pair / (of.heads * of.half);
   const int rest = static_cast<int>(pair % (of.heads * of.half)), head = rest / of.half, i = rest % of.half;
@@ -31,10 +33,18 @@ VLA_HOST_DEVICE void rotate_pair(const RotateHeads& of, int64_t pair) {
   const T* input = static_cast<const T*>(of.input) + row * of.input_stride + from * 2 * of.half + i;
   T* output = static_cast<T*>(of.output) + (row * of.heads + to) * 2 * of.half + i;
   const int64_t angle = row % of.table_rows * of.half + i;
-  const R first = static_cast<R>(input[0]), second = static_cast<R>(input[of.half]);
-  const R cos = of.cos[angle], sin = of.backward ? -of.sin[angle] : of.sin[angle];
-  output[0] = static_cast<T>(first * cos - second * sin);
-  output[of.half] = static_cast<T>(second * cos + first * sin);
+  R first[kSize], second[kSize], cos[kSize], sin[kSize];
+  load_values<kSize>(input, first);
+  load_values<kSize>(input + of.half, second);
+  load_values<kSize>(of.cos + angle, cos);
+  load_values<kSize>(of.sin + angle, sin);
+  for (int k = 0; k < kSize; ++k) {
+    const R x = first[k], y = second[k], s = of.backward ? -sin[k] : sin[k];
+    first[k] = x * cos[k] - y * s;
+    second[k] = y * cos[k] + x * s;
+  }
+  store_values<kSize>(first, output);
+  store_values<kSize>(second, output + of.half);
 }
 
 // output = silu(gate) * up; with grad_output the gradients of both.

@@ -61,11 +61,11 @@ KeyValue LlamaLayer::key_value_of(const KeyValue& memory) {
 }
 
 LlamaLayer::Weights LlamaLayer::weights() {
-  const bool one_input = k_proj_->weight.size(1) == q_proj_->weight.size(1);
-  if (!one_input || !is_frozen(*this)) return {.out = o_proj_->weight, .down = down_proj_->weight, .norm = input_layernorm_->weight(), .mlp_norm = post_attention_layernorm_->weight()};
-  const at::ScalarType dtype = compute_dtype();
-  // Attention's result lies in memory with the heads of a group apart.
+  // Attention's result lies in memory with the heads of a group apart: the weights follow, which are smaller.
   const auto as_attention = [&](const at::Tensor& out) { return out.view({out.size(0), kv_heads_, -1, head_dim_}).transpose(1, 2).flatten(1).contiguous(); };
+  const bool one_input = k_proj_->weight.size(1) == q_proj_->weight.size(1);
+  if (!one_input || !is_frozen(*this)) return {.out = as_attention(o_proj_->weight), .down = down_proj_->weight, .norm = input_layernorm_->weight(), .mlp_norm = post_attention_layernorm_->weight()};
+  const at::ScalarType dtype = compute_dtype();
   return {.out = packed_out_.get({o_proj_->weight}, dtype, as_attention),
           .down = packed_down_.get({down_proj_->weight}, dtype),
           .norm = packed_norm_.get({input_layernorm_->weight()}, dtype),
@@ -95,12 +95,11 @@ LlamaLayer::Projected LlamaLayer::project(const Weights& weights, const at::Tens
 }
 
 void LlamaLayer::leave(const Weights& weights, LayerStream& stream, const at::Tensor& attention) {
-  const bool is_frozen = weights.qkv.defined();
-  const at::Tensor mixed = (is_frozen ? attention.transpose(2, 3) : attention).flatten(2);
+  const at::Tensor mixed = attention.transpose(2, 3).flatten(2);
   const AddNorm middle = add_rms_norm(stream.x, at::linear(mixed, weights.out), weights.mlp_norm, post_attention_layernorm_->eps());
   const at::Tensor input = middle.normalized.flatten(0, 1);
   at::Tensor gate, up;
-  if (is_frozen) {
+  if (weights.gate_up.defined()) {
     const auto halves = at::linear(input, weights.gate_up).chunk(2, -1);
     gate = halves[0], up = halves[1];
   } else {

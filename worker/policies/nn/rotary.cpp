@@ -19,16 +19,24 @@ at::Tensor as_rows_of_heads(const at::Tensor& x) {
 }
 
 RotateHeads describe_rotation(const at::Tensor& input, const at::Tensor& output, const RotaryTable& table, int64_t group) {
+  const int64_t half = input.size(3) / 2;
   return {.input = input.const_data_ptr(), .output = output.mutable_data_ptr(), .cos = table.cos.const_data_ptr<float>(), .sin = table.sin.const_data_ptr<float>(),
           .input_stride = input.stride(1), .rows = input.size(0) * input.size(1), .table_rows = table.cos.numel() / table.cos.size(-1),
-          .heads = static_cast<int>(input.size(2)), .group = static_cast<int>(group), .half = static_cast<int>(input.size(3) / 2)};
+          .heads = static_cast<int>(input.size(2)), .group = static_cast<int>(group), .half = static_cast<int>(half),
+          .wide = half % kChunk == 0 && input.stride(1) % kChunk == 0 && reinterpret_cast<uintptr_t>(input.const_data_ptr()) % 16 == 0};
 }
 
 void run_rotation(const RotateHeads& first, const RotateHeads& second, const at::Tensor& like) {
   run_kernel(
       like, [&](cudaStream_t stream) { return rotate_heads_cuda(first, second, element_of(like), stream); },
       [&](auto element) {
-        for (const RotateHeads& of : {first, second}) for_each(of.pairs(), [&](int64_t pair) { rotate_pair<decltype(element)>(of, pair); });
+        for (const RotateHeads& of : {first, second}) {
+          if (of.wide) {
+            for_each(of.pairs() / kChunk, [&](int64_t chunk) { rotate_pairs<decltype(element), kChunk>(of, chunk * kChunk); });
+          } else {
+            for_each(of.pairs(), [&](int64_t pair) { rotate_pairs<decltype(element), 1>(of, pair); });
+          }
+        }
       });
 }
 
