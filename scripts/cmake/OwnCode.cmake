@@ -42,7 +42,12 @@ function(own_test name)
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 120)
   endif()
-  gtest_discover_tests(${name} DISCOVERY_TIMEOUT 120 PROPERTIES LABELS ${ARG_LABEL} TIMEOUT ${ARG_TIMEOUT}
+  # The longest ones first, so that none of them is left alone at the end.
+  set(cost 1)
+  if(ARG_LABEL STREQUAL "multirank")
+    set(cost 100)
+  endif()
+  gtest_discover_tests(${name} DISCOVERY_TIMEOUT 120 PROPERTIES LABELS ${ARG_LABEL} TIMEOUT ${ARG_TIMEOUT} COST ${cost}
     ENVIRONMENT "TSAN_OPTIONS=ignore_noninstrumented_modules=1;OMP_NUM_THREADS=1")
 endfunction()
 
@@ -59,6 +64,6 @@ function(own_rank_test name)
   add_dependencies(${name} cxxrun)
   foreach(ranks ${ARG_RANKS})
     add_test(NAME ${name}.${ranks}_ranks COMMAND cxxrun --nproc_per_node=${ranks} --shutdown-timeout=5 $<TARGET_FILE:${name}> --gtest_brief=1)
-    set_tests_properties(${name}.${ranks}_ranks PROPERTIES LABELS multirank TIMEOUT ${ARG_TIMEOUT} PROCESSORS 2)
+    set_tests_properties(${name}.${ranks}_ranks PROPERTIES LABELS multirank TIMEOUT ${ARG_TIMEOUT} PROCESSORS 2 COST 100)
   endforeach()
 endfunction()

@@ -1,8 +1,9 @@
 """reduce_and_fail.py env|tcp|raise: meets by that means and sums a one over all ranks; rank 1 then fails in every attempt but
-the last one (raise: in that one too)."""
+the last one (raise: in that one too), while rank 0 waits to be ended."""
 
 import os
 import sys
+import time
 
 import torch
 import torch.distributed as dist
@@ -17,10 +18,12 @@ def main() -> None:
     dist.all_reduce(total)
     attempt = int(os.environ["TORCHELASTIC_RESTART_COUNT"])
     print(f"attempt {attempt}: sum {total.item()}", flush=True)
-    if rank == 1 and how == "raise":
-        raise ValueError("boom of rank 1")
-    if rank == 1 and attempt < int(os.environ["TORCHELASTIC_MAX_RESTARTS"]):
-        sys.exit(3)
+    if how == "raise" or attempt < int(os.environ["TORCHELASTIC_MAX_RESTARTS"]):
+        if rank == 1 and how == "raise":
+            raise ValueError("boom of rank 1")
+        if rank == 1:
+            sys.exit(3)
+        time.sleep(60)  # in a collective it could fail before rank 1 has ended
     dist.barrier()
     dist.destroy_process_group()
 

@@ -34,7 +34,7 @@ constexpr int kSteps = 4000;
 #ifdef __SANITIZE_ADDRESS__
 constexpr int kKills = 8;  // a program of LibTorch's size starts slowly under it
 #else
-constexpr int kKills = 60;
+constexpr int kKills = 36;
 #endif
 
 struct Kill : testing::Test {
