@@ -107,6 +107,7 @@ World::World(const WorkerEnv& env, at::Device device, const ProcessGroupOptions&
 
 World::~World() {
   try {
+    if (nccl_connection_.valid()) nccl_connection_.wait();
     if (std::uncaught_exceptions() > 0) {
       group_->abort();
     } else {
@@ -123,23 +124,35 @@ void World::join(const WorkerEnv& env, std::chrono::milliseconds timeout) {
   const auto gloo = make_gloo(store, env, timeout);
   group_->setBackend(at::kCPU, c10d::ProcessGroup::BackendType::GLOO, gloo);
   if (backend_ == "nccl") {
-    group_->setBackend(at::kCUDA, c10d::ProcessGroup::BackendType::NCCL, make_nccl(store, env, timeout));
+    const auto nccl = make_nccl(store, env, timeout);
+    group_->setBackend(at::kCUDA, c10d::ProcessGroup::BackendType::NCCL, nccl);
     group_->setDefaultBackend(c10d::ProcessGroup::BackendType::NCCL);
+    if (size_ > 1) {
+      nccl_connection_ = std::async(std::launch::async, [nccl, device = device_] {
+        c10::cuda::set_device(device.index());
+        nccl->eagerConnectSingleDevice(device);
+      });
+    }
   } else {
     if (device_.is_cuda()) group_->setBackend(at::kCUDA, c10d::ProcessGroup::BackendType::GLOO, gloo);
     group_->setDefaultBackend(c10d::ProcessGroup::BackendType::GLOO);
   }
 }
 
+const c10::intrusive_ptr<c10d::ProcessGroup>& World::group() const {
+  if (nccl_connection_.valid()) nccl_connection_.get();
+  return group_;
+}
+
 void World::all_reduce_sum(at::Tensor tensor) const {
   if (size_ == 1) return;
   std::vector<at::Tensor> tensors{std::move(tensor)};
-  group_->allreduce(tensors)->wait();
+  group_for(tensors.front())->allreduce(tensors)->wait();
 }
 
 void World::broadcast(std::vector<at::Tensor> tensors, int root) const {
   constexpr size_t kBufferBytes = size_t{250} << 20;
-  if (size_ > 1 && !tensors.empty()) c10d::broadcast_coalesced(group_, tensors, kBufferBytes, root);
+  if (size_ > 1 && !tensors.empty()) c10d::broadcast_coalesced(group_for(tensors.front()), tensors, kBufferBytes, root);
 }
 
 std::string World::broadcast(std::string text, int root) const {

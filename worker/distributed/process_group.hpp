@@ -4,6 +4,7 @@
 #pragma once
 
 #include <chrono>
+#include <future>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -29,7 +30,8 @@ std::string pci_bus_id(at::Device device);  // of a GPU: "0000:3b:00.0"
 
 class World {
  public:
-  // Joins the job described by `env`; RendezvousError if that fails. For a GPU, makes `device` the current one.
+  // Joins the job described by `env`; RendezvousError if that fails. For a GPU, makes `device` the current one. NCCL's connections, which
+  // take a second, are made by a thread beside what follows; the first who needs them waits for them.
   World(const WorkerEnv& env, at::Device device, const ProcessGroupOptions& options = {});
   World(const World&) = delete;
   World& operator=(const World&) = delete;
@@ -41,7 +43,7 @@ class World {
   bool is_main() const { return rank_ == 0; }
   at::Device device() const { return device_; }
   const std::string& backend() const { return backend_; }
-  const c10::intrusive_ptr<c10d::ProcessGroup>& group() const { return group_; }
+  const c10::intrusive_ptr<c10d::ProcessGroup>& group() const;  // connected
 
   // In place; on return the result is ordered before later work on the current stream (CPU: finished).
   void all_reduce_sum(at::Tensor tensor) const;
@@ -52,11 +54,13 @@ class World {
 
  private:
   void join(const WorkerEnv& env, std::chrono::milliseconds timeout);
+  const c10::intrusive_ptr<c10d::ProcessGroup>& group_for(const at::Tensor& tensor) const { return tensor.is_cuda() ? group() : group_; }
 
   int64_t rank_, size_, local_size_;
   at::Device device_;
   std::string backend_;
   c10::intrusive_ptr<c10d::ProcessGroup> group_;
+  mutable std::future<void> nccl_connection_;  // valid until somebody has waited for it
 };
 
 }  // namespace cxxrun
