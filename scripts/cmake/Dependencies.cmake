@@ -53,8 +53,8 @@ if(CXXRUN_WORKER)
   # LibTorch exports parts of an older std::filesystem, whose remove_all() crashes here: the system's comes first.
   target_link_options(cxxrun_torch INTERFACE -lstdc++)
   target_include_directories(cxxrun_torch SYSTEM INTERFACE ${TORCH_INCLUDE_DIRS} ${GLOO_INCLUDE_DIR} ${NCCL_INCLUDE_DIR})
-  # ProcessGroupGloo and ProcessGroupNCCL are inside LibTorch; these show their declarations.
-  target_compile_definitions(cxxrun_torch INTERFACE USE_C10D_GLOO USE_C10D_NCCL)
+  # ProcessGroupGloo and ProcessGroupNCCL are inside LibTorch; the first two show their declarations. Its fmt is another one, of headers.
+  target_compile_definitions(cxxrun_torch INTERFACE USE_C10D_GLOO USE_C10D_NCCL FMT_HEADER_ONLY=1)
 endif()
 
 find_program(CXXRUN_CCACHE ccache)
