@@ -30,8 +30,8 @@ std::string pci_bus_id(at::Device device);  // of a GPU: "0000:3b:00.0"
 
 class World {
  public:
-  // Joins the job described by `env`; RendezvousError if that fails. For a GPU, makes `device` the current one. NCCL's connections, which
-  // take a second, are made by a thread beside what follows; the first who needs them waits for them.
+  // Joins the job described by `env`; RendezvousError if that fails. For a GPU, makes `device` the current one. NCCL connects on a
+  // thread beside what follows; the first who needs the connections waits for them.
   World(const WorkerEnv& env, at::Device device, const ProcessGroupOptions& options = {});
   World(const World&) = delete;
   World& operator=(const World&) = delete;
