@@ -49,12 +49,13 @@ c10::intrusive_ptr<c10d::Backend> make_gloo(const c10::intrusive_ptr<c10d::Store
                                                      std::move(options));
 }
 
-c10::intrusive_ptr<c10d::Backend> make_nccl(const c10::intrusive_ptr<c10d::Store>& store, const WorkerEnv& env,
-                                            std::chrono::milliseconds timeout) {
-  auto options = c10d::ProcessGroupNCCL::Options::create();
-  options->timeout = timeout;
-  return c10::make_intrusive<c10d::ProcessGroupNCCL>(c10::make_intrusive<c10d::PrefixStore>("nccl", store), env.rank, env.world_size,
-                                                     std::move(options));
+// On the current stream: as a part of the chain of kernels it costs less than beside it.
+void sum_in_place(at::Tensor tensor, auto& through) {
+  std::vector<at::Tensor> tensors{std::move(tensor)};
+  c10d::AllreduceOptions options;
+  options.asyncOp = false;
+  const auto work = through.allreduce(tensors, options);
+  if (work) work->wait();  // NCCL's needs none
 }
 
 }  // namespace
@@ -92,13 +93,18 @@ std::string pci_bus_id(at::Device device) {
 }
 
 World::World(const WorkerEnv& env, at::Device device, const ProcessGroupOptions& options)
-    : rank_(env.rank), size_(env.world_size), local_size_(env.launched ? env.local_world_size : 1), device_(device), backend_(options.backend) {
+    : rank_(env.rank),
+      size_(env.world_size),
+      local_size_(env.launched ? env.local_world_size : 1),
+      device_(device),
+      backend_(options.backend),
+      timeout_(options.timeout) {
   if (backend_ == "auto") backend_ = device.is_cuda() ? "nccl" : "gloo";
   if (backend_ == "nccl" && !device.is_cuda()) throw UsageError("backend nccl needs a GPU; this rank's device is {}", device.str());
   if (device.is_cuda()) c10::cuda::set_device(device.index());
 
   try {
-    join(env, options.timeout);
+    join(env);
   } catch (const c10::Error& error) {
     throw RendezvousError("rank {} cannot join the {} ranks at {}:{}: {}", rank_, size_, env.master_addr, env.master_port,
                           error.what_without_backtrace());
@@ -109,8 +115,10 @@ World::~World() {
   try {
     if (nccl_connection_.valid()) nccl_connection_.wait();
     if (std::uncaught_exceptions() > 0) {
+      if (apart_) apart_->abort();
       group_->abort();
     } else {
+      if (apart_) apart_->shutdown();
       group_->shutdown();
     }
   } catch (const std::exception& error) {
@@ -118,13 +126,20 @@ World::~World() {
   }
 }
 
-void World::join(const WorkerEnv& env, std::chrono::milliseconds timeout) {
-  const auto store = open_store(env, timeout);
+c10::intrusive_ptr<c10d::Backend> World::make_nccl(const char* name) const {
+  auto options = c10d::ProcessGroupNCCL::Options::create();
+  options->timeout = timeout_;
+  return c10::make_intrusive<c10d::ProcessGroupNCCL>(c10::make_intrusive<c10d::PrefixStore>(name, group_->getStore()), static_cast<int>(rank_),
+                                                     static_cast<int>(size_), std::move(options));
+}
+
+void World::join(const WorkerEnv& env) {
+  const auto store = open_store(env, timeout_);
   group_ = c10::make_intrusive<c10d::ProcessGroup>(store, static_cast<int>(rank_), static_cast<int>(size_));
-  const auto gloo = make_gloo(store, env, timeout);
+  const auto gloo = make_gloo(store, env, timeout_);
   group_->setBackend(at::kCPU, c10d::ProcessGroup::BackendType::GLOO, gloo);
   if (backend_ == "nccl") {
-    const auto nccl = make_nccl(store, env, timeout);
+    const auto nccl = make_nccl("nccl");
     group_->setBackend(at::kCUDA, c10d::ProcessGroup::BackendType::NCCL, nccl);
     group_->setDefaultBackend(c10d::ProcessGroup::BackendType::NCCL);
     if (size_ > 1) {
@@ -145,9 +160,17 @@ const c10::intrusive_ptr<c10d::ProcessGroup>& World::group() const {
 }
 
 void World::all_reduce_sum(at::Tensor tensor) const {
-  if (size_ == 1) return;
-  std::vector<at::Tensor> tensors{std::move(tensor)};
-  group_for(tensors.front())->allreduce(tensors)->wait();
+  if (size_ > 1) sum_in_place(tensor, *group_for(tensor));
+}
+
+void World::all_reduce_sum_apart(at::Tensor tensor) const {
+  if (size_ == 1 || !tensor.is_cuda() || backend_ != "nccl") return all_reduce_sum(std::move(tensor));
+  if (!apart_) {
+    group();  // one connection after the other
+    apart_ = make_nccl("nccl_apart");
+    apart_->eagerConnectSingleDevice(device_);
+  }
+  sum_in_place(std::move(tensor), *apart_);
 }
 
 void World::broadcast(std::vector<at::Tensor> tensors, int root) const {

@@ -47,19 +47,25 @@ class World {
 
   // In place; on return the result is ordered before later work on the current stream (CPU: finished).
   void all_reduce_sum(at::Tensor tensor) const;
+  // The same, with NCCL over connections of its own, made by the first call: it does not queue behind what group() still has to do, such as
+  // summing gradients.
+  void all_reduce_sum_apart(at::Tensor tensor) const;
   void broadcast(std::vector<at::Tensor> tensors, int root = 0) const;
   std::string broadcast(std::string text, int root = 0) const;
   std::vector<std::string> gather(const std::string& text) const;  // every rank's, by rank; at most 255 bytes of each
   void barrier() const;
 
  private:
-  void join(const WorkerEnv& env, std::chrono::milliseconds timeout);
+  void join(const WorkerEnv& env);
+  c10::intrusive_ptr<c10d::Backend> make_nccl(const char* name) const;
   const c10::intrusive_ptr<c10d::ProcessGroup>& group_for(const at::Tensor& tensor) const { return tensor.is_cuda() ? group() : group_; }
 
   int64_t rank_, size_, local_size_;
   at::Device device_;
   std::string backend_;
+  std::chrono::milliseconds timeout_;
   c10::intrusive_ptr<c10d::ProcessGroup> group_;
+  mutable c10::intrusive_ptr<c10d::Backend> apart_;  // of all_reduce_sum_apart()
   mutable std::future<void> nccl_connection_;  // valid until somebody has waited for it
 };
 
