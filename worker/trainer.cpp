@@ -74,7 +74,7 @@ std::shared_ptr<Policy> make_policy(const TrainingJob& job, const PolicyFeatures
   }
   policy->to(precision.parameters);
   start_timing().mark("rounded");
-  policy->set_all_reduce_sum([&world](at::Tensor tensor) { world.all_reduce_sum(std::move(tensor)); });
+  policy->set_all_reduce_sum([&world](at::Tensor tensor) { world.all_reduce_sum_apart(std::move(tensor)); });
   return policy;
 }
 
@@ -165,6 +165,7 @@ Trainer::Trainer(const TrainingJob& job, const cxxrun::World& world, ShutdownWat
       window_(world.device()),
       policy_(make_policy(job, data_.features, precision_, world, masters_)),
       ddp_(policy_, world.group(), ddp_options(options_, window_.timer(), is_fast_)),
+      gradient_places_([this](const at::Tensor& weight) { return ddp_.take_gradient_place(weight); }),
       lr_(resolve_lr(job.config.optimizer.lr, options_.lr_scaling, world.size(), options_.batch_size_mode)),
       optimizer_(policy_->parameter_groups(), job.config.optimizer, std::exchange(masters_, {})),
       agreement_(world, shutdown),

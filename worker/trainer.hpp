@@ -23,6 +23,7 @@
 #include "worker/optim/lr_schedule.hpp"
 #include "worker/optim/optimizer.hpp"
 #include "worker/optim/precision.hpp"
+#include "worker/policies/nn/gradient_place.hpp"
 #include "worker/policies/normalizer.hpp"
 #include "worker/run_plan.hpp"
 #include "worker/start_table.hpp"
@@ -117,6 +118,7 @@ class Trainer {
   TensorMap masters_;  // for the optimizer to take
   std::shared_ptr<Policy> policy_;  // to read state from; forwards go through ddp_
   cxxrun::DistributedDataParallel<Policy> ddp_;
+  GradientPlaceScope gradient_places_;
   LrPlan lr_;
   Optimizer optimizer_;
   std::optional<GradScaler> scaler_;

@@ -7,6 +7,7 @@
 #include <torch/csrc/distributed/c10d/reducer.hpp>
 
 #include "common/error.hpp"
+#include "worker/distributed/gradient_places.hpp"
 
 namespace cxxrun {
 namespace {
@@ -14,9 +15,11 @@ namespace {
 // c10d's Reducer divides by the number of ranks; with a hook it takes what the hook returns.
 class GradientHook : public c10d::CommHookInterface {
  public:
-  GradientHook(c10::intrusive_ptr<c10d::ProcessGroup> group, const DdpOptions& options) : group_(std::move(group)), options_(options) {}
+  GradientHook(c10::intrusive_ptr<c10d::ProcessGroup> group, const DdpOptions& options, std::shared_ptr<GradientPlaces> places)
+      : group_(std::move(group)), options_(options), places_(std::move(places)) {}
 
   c10::intrusive_ptr<c10::ivalue::Future> runHook(c10d::GradBucket& bucket) override {
+    places_->fill(bucket);
     if (options_.on_last_bucket && bucket.isLast()) options_.on_last_bucket();
     at::Tensor& buffer = bucket.getBufferRef();
     if (options_.reduction == DdpOptions::Reduction::kMean) buffer.div_(group_->getSize());  // before it is rounded, and cannot overflow
@@ -39,6 +42,7 @@ class GradientHook : public c10d::CommHookInterface {
  private:
   c10::intrusive_ptr<c10d::ProcessGroup> group_;
   DdpOptions options_;
+  std::shared_ptr<GradientPlaces> places_;
   std::deque<at::Tensor> buffers_;  // that are on their way
 };
 
@@ -54,6 +58,7 @@ void broadcast_state(const torch::nn::Module& module, const c10::intrusive_ptr<c
 
 struct DdpReducer::State {
   std::shared_ptr<c10d::Reducer> reducer;
+  std::shared_ptr<GradientPlaces> places = std::make_shared<GradientPlaces>();
   bool sync = true;
 };
 
@@ -81,17 +86,17 @@ DdpReducer::DdpReducer(const torch::nn::Module& module, c10::intrusive_ptr<c10d:
   // Gradients become ready roughly in the reverse order of the parameters.
   std::reverse(buckets.begin(), buckets.end());
 
+  const bool has_hook = options.reduction == DdpOptions::Reduction::kSum || options.communication_dtype;
+  if (has_hook && options.gradient_as_bucket_view) state_->places->watch(parameters);
   state_->reducer = std::make_shared<c10d::Reducer>(
       std::move(parameters), std::move(buckets), group, sparse, options.bucket_bytes, options.find_unused_parameters,
       options.gradient_as_bucket_view, std::move(names), options.first_bucket_bytes,
       /*skip_all_reduce_unused_params=*/false, /*use_python_reducer=*/false, std::vector<int64_t>{});
   if (options.static_graph) state_->reducer->set_static_graph();
-  if (options.reduction == DdpOptions::Reduction::kSum || options.communication_dtype) {
-    state_->reducer->register_comm_hook(std::make_unique<GradientHook>(std::move(group), options));
-  }
+  if (has_hook) state_->reducer->register_comm_hook(std::make_unique<GradientHook>(std::move(group), options, state_->places));
 }
 
-DdpReducer::~DdpReducer() = default;
+DdpReducer::~DdpReducer() { state_->places->leave(); }
 
 void DdpReducer::set_sync(bool sync) { state_->sync = sync; }
 
@@ -99,12 +104,19 @@ bool DdpReducer::is_reducing() const { return state_->reducer != nullptr; }
 
 void DdpReducer::before_forward() {
   if (!state_->sync || !state_->reducer) return;
-  if (state_->reducer->should_rebuild_buckets()) state_->reducer->rebuild_buckets();
+  if (state_->reducer->should_rebuild_buckets()) {
+    state_->reducer->rebuild_buckets();
+    state_->places->forget();
+  }
   state_->reducer->prepare_for_forward();
 }
 
 void DdpReducer::after_forward(const std::vector<torch::Tensor>& outputs) {
-  if (state_->sync && state_->reducer) state_->reducer->prepare_for_backward(outputs);
+  const bool reduces = state_->sync && state_->reducer;
+  state_->places->begin_backward(reduces);
+  if (reduces) state_->reducer->prepare_for_backward(outputs);
 }
+
+at::Tensor DdpReducer::take_gradient_place(const at::Tensor& weight) { return state_->places->take(weight); }
 
 }  // namespace cxxrun

@@ -55,6 +55,11 @@ class DdpReducer {
   void set_sync(bool sync);
   bool is_reducing() const;  // false only with skip_alone
 
+  // For a function that computes, in backward, the gradient of `weight`: a parameter, or another view of all of it. Where to write it, with
+  // `weight`'s strides, so that it need not be copied into its bucket; undefined: nowhere. Once in a step for each parameter, with
+  // gradient_as_bucket_view and either kSum or a communication_dtype.
+  at::Tensor take_gradient_place(const at::Tensor& weight);
+
  private:
   struct State;
   std::unique_ptr<State> state_;
@@ -99,6 +104,7 @@ class DistributedDataParallel {
   // While false, backward() only accumulates into the local gradients; the next synchronised step sends the sum.
   void set_sync(bool sync) { reducer_.set_sync(sync); }
   bool is_reducing() const { return reducer_.is_reducing(); }
+  at::Tensor take_gradient_place(const at::Tensor& weight) { return reducer_.take_gradient_place(weight); }
 
   // Parameters, state and mode. To train, go through forward().
   const Module& module() const { return *module_; }

@@ -40,13 +40,13 @@ torch::Tensor inputs_of(int64_t rank, int64_t call = 0) {
 }
 
 // The slow, obviously right engine: gradients of the sum of the losses of ranks [begin, end), computed by one rank.
-std::vector<torch::Tensor> gradients_of_ranks(TwoLayers& net, int64_t begin, int64_t end, double scale, int64_t calls = 1) {
+std::vector<torch::Tensor> gradients_of_ranks(TwoLayers& net, int64_t begin, int64_t end, double scale, int64_t calls = 1, int64_t first_call = 0) {
   auto copy = std::make_shared<TwoLayers>();
   torch::NoGradGuard no_grad;
   for (size_t i = 0; i < copy->parameters().size(); ++i) copy->parameters()[i].copy_(net.parameters()[i]);
   torch::AutoGradMode grad(true);
   torch::Tensor loss = torch::zeros({}, torch::kDouble);
-  for (int64_t call = 0; call < calls; ++call) {
+  for (int64_t call = first_call; call < first_call + calls; ++call) {
     for (int64_t rank = begin; rank < end; ++rank) loss = loss + copy->forward_all(inputs_of(rank, call)).square().sum();
   }
   (loss * scale).backward();
@@ -102,6 +102,59 @@ TEST_F(DdpTest, SumReductionAddsGradientsOfRanksInManySmallBuckets) {
     step(ddp);
     expect_gradients(*net, expected_gradients(*net, 1.0));
   }
+}
+
+// A weight's gradient is written where it is reduced, by the block that computes it.
+struct WrittenInPlace : torch::autograd::Function<WrittenInPlace> {
+  static torch::Tensor forward(torch::autograd::AutogradContext* context, const torch::Tensor& x, const torch::Tensor& weight,
+                               const std::function<torch::Tensor(const torch::Tensor&)>& place_of) {
+    context->save_for_backward({x, weight});
+    find = place_of;
+    return at::linear(x, weight);
+  }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context, const torch::autograd::variable_list& gradients) {
+    const auto saved = context->get_saved_variables();
+    torch::Tensor place = find(saved[1]);
+    if (!place.defined()) return {{}, at::mm(gradients[0].t(), saved[0]), {}};
+    ++written;
+    return {{}, at::mm_out(place, gradients[0].t(), saved[0]), {}};
+  }
+  inline static std::function<torch::Tensor(const torch::Tensor&)> find;
+  inline static int written = 0;
+};
+
+TEST_F(DdpTest, GradientsThatAreReleasedAfterEachStepAreReducedWhereverTheyAreComputed) {
+  DistributedDataParallel<TwoLayers> ddp(net, world().group(), {.reduction = Reduction::kSum, .bucket_bytes = 128, .first_bucket_bytes = 64,
+                                           .gradient_as_bucket_view = true});
+  const auto place_of = [&](const torch::Tensor& weight) { return ddp.take_gradient_place(weight); };
+  const auto written_step = [&](int64_t call) {
+    ddp.forward([&](TwoLayers& module) {
+      // `first` takes part twice, and its weight is seen through another view of it: only one of the two may write.
+      const torch::Tensor x = inputs_of(world().rank(), call);
+      const auto hidden = torch::relu(WrittenInPlace::apply(x, module.first->weight.flatten().view({8, 4}), place_of) + module.first->bias);
+      return (module.second(hidden) + module.unused(torch::relu(module.first(x)))).square().sum();
+    }).backward();
+  };
+  const auto release = [&] {
+    for (auto& parameter : net->parameters()) parameter.mutable_grad() = torch::Tensor();
+  };
+  WrittenInPlace::written = 0;
+  for (int64_t call = 0; call < 5; ++call) {
+    written_step(call);
+    expect_gradients(*net, gradients_of_ranks(*net, 0, world().size(), 1.0, 1, call));
+    release();
+  }
+  EXPECT_GE(WrittenInPlace::written, 3) << "places are known when the buckets have been settled";
+  EXPECT_FALSE(ddp.take_gradient_place(net->first->weight).defined()) << "no backward runs";
+
+  // Not where there is something to add to: without a reduction, and in the step after that.
+  const int written = WrittenInPlace::written;
+  ddp.set_sync(false);
+  written_step(0);
+  ddp.set_sync(true);
+  written_step(1);
+  expect_gradients(*net, expected_gradients(*net, 1.0, 2));
+  EXPECT_EQ(WrittenInPlace::written, written);
 }
 
 TEST_F(DdpTest, StepsWithoutSyncAccumulateAndTheNextOneSendsTheSum) {
@@ -190,11 +243,13 @@ TEST(Ddp, RefusesAModuleWithoutTrainableParameters) {
 }
 
 TEST(World, AddsUpTensorsOfAllRanks) {
-  auto value = torch::tensor({1.0, static_cast<double>(world().rank())}, torch::kDouble).to(world().device());
-  world().all_reduce_sum(value);
   const auto size = static_cast<double>(world().size());
-  EXPECT_EQ(value[0].item<double>(), size);
-  EXPECT_EQ(value[1].item<double>(), size * (size - 1) / 2);
+  for (const auto sum : {&World::all_reduce_sum, &World::all_reduce_sum_apart, &World::all_reduce_sum_apart}) {
+    auto value = torch::tensor({1.0, static_cast<double>(world().rank())}, torch::kDouble).to(world().device());
+    (world().*sum)(value);
+    EXPECT_EQ(value[0].item<double>(), size);
+    EXPECT_EQ(value[1].item<double>(), size * (size - 1) / 2);
+  }
 }
 
 TEST(World, SendsTextFromRankZero) {

@@ -5,6 +5,8 @@
 namespace vla {
 namespace {
 
+using cxxrun::testing::device_option;
+
 struct SameTraining : TrainingTest {
   Words float64(const std::string& name, const Words& options = {}) {
     return small_act(out(name), Words{"--training.dtype=float64", "--optimizer.grad_clip_norm=1", "--scheduler.type=cosine",
@@ -24,6 +26,16 @@ TEST_F(SameTraining, EveryParameterAgreesTo1e10InFloat64OnOneAndTwoRanksAndWithA
   ASSERT_EQ(weights(out("1x8")).at("model.action_head.weight").scalar_type(), torch::kDouble);
   EXPECT_GT(largest_difference(weights(out("1x8")), averaged_weights(out("1x8"))), 1e-6);
   for (const char* name : {"2x4", "2x2x2"}) expect_same("1x8", name);
+}
+
+// In fast mode gradients are released after each step, and computed in the buckets or copied there.
+TEST_F(SameTraining, TwoRanksInFastModeAgreeWithOneWhoseGradientsHaveNoBuckets) {
+  if (device_option() != "--device=cpu") GTEST_SKIP() << "a GPU's fast kernels are chosen by the number of rows, and round elsewhere";
+  const Words fast{"--speed.mode=fast"};
+  run(1, float64("1x8", fast));
+  run(2, float64("2x4", fast));
+  run(2, float64("2x4b", fast + Words{"--training.bucket_mb=0.02", "--training.first_bucket_mb=0"}));
+  for (const char* name : {"2x4", "2x4b"}) expect_same("1x8", name);
 }
 
 TEST_F(SameTraining, ThreeRanksSplitEightRows) {

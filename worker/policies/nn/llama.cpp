@@ -2,6 +2,7 @@
 
 #include <torch/torch.h>
 
+#include "worker/policies/nn/fast_linear.hpp"
 #include "worker/policies/nn/fused_norm.hpp"
 #include "worker/policies/nn/precision.hpp"
 #include "worker/policies/nn/silu_mul.hpp"
@@ -46,7 +47,7 @@ LlamaLayer::LlamaLayer(const LlamaOptions& options, int64_t memory_width) : head
 at::Tensor LlamaLayer::normalize(const at::Tensor& x) { return input_layernorm_->forward(x).to(q_proj_->weight.scalar_type()); }
 
 at::Tensor LlamaLayer::query(const at::Tensor& normalized, const RotaryTable& rotary) {
-  return rotate_heads(q_proj_(normalized).unflatten(-1, {-1, head_dim_}), {}, rotary, kv_heads_).query;
+  return rotate_heads(fast_linear(normalized, q_proj_->weight).unflatten(-1, {-1, head_dim_}), {}, rotary, kv_heads_).query;
 }
 
 KeyValue LlamaLayer::key_value(const at::Tensor& normalized, const RotaryTable& rotary) {
@@ -54,8 +55,8 @@ KeyValue LlamaLayer::key_value(const at::Tensor& normalized, const RotaryTable& 
 }
 
 KeyValue LlamaLayer::key_value_of(const KeyValue& memory) {
-  const auto project = [&](torch::nn::Linear& linear, const at::Tensor& x) {
-    return linear(x.to(linear->weight.scalar_type()).flatten(-2)).unflatten(-1, {-1, head_dim_});
+  const auto project = [&](const torch::nn::Linear& linear, const at::Tensor& x) {
+    return fast_linear(x.to(linear->weight.scalar_type()).flatten(-2), linear->weight).unflatten(-1, {-1, head_dim_});
   };
   return {project(k_proj_, memory.key), project(v_proj_, memory.value)};
 }
@@ -88,7 +89,9 @@ LlamaLayer::Projected LlamaLayer::project(const Weights& weights, const at::Tens
     const auto parts = at::linear(normalized, weights.qkv).split_with_sizes({weights.qkv.size(0) - 2 * kv_width, kv_width, kv_width}, -1);
     query = parts[0], key = parts[1], value = parts[2];
   } else {
-    query = q_proj_(normalized), key = k_proj_(normalized), value = v_proj_(normalized);
+    query = fast_linear(normalized, q_proj_->weight);
+    key = fast_linear(normalized, k_proj_->weight);
+    value = fast_linear(normalized, v_proj_->weight);
   }
   const Rotated rotated = rotate_heads(heads(query), heads(key), rotary, kv_heads_);
   return {rotated.query, {rotated.key, heads(value)}};
@@ -103,9 +106,10 @@ void LlamaLayer::leave(const Weights& weights, LayerStream& stream, const at::Te
     const auto halves = at::linear(input, weights.gate_up).chunk(2, -1);
     gate = halves[0], up = halves[1];
   } else {
-    gate = gate_proj_(input), up = up_proj_(input);
+    gate = fast_linear(input, gate_proj_->weight);
+    up = fast_linear(input, up_proj_->weight);
   }
-  stream = {middle.sum, at::linear(silu_mul(gate, up), weights.down).view_as(middle.sum)};
+  stream = {middle.sum, fast_linear(silu_mul(gate, up), weights.down).view_as(middle.sum)};
 }
 
 at::Tensor LlamaLayer::finish(const at::Tensor& x, const at::Tensor& attention) {

@@ -3,7 +3,7 @@
 #include <torch/torch.h>
 
 #include "worker/policies/nn/activation_checkpoint.hpp"
-#include "worker/policies/nn/biased_linear.hpp"
+#include "worker/policies/nn/fast_linear.hpp"
 #include "worker/policies/nn/fast_mode.hpp"
 #include "worker/policies/nn/transformer_dropout.hpp"
 
@@ -17,8 +17,8 @@ at::Tensor drop(const StepRandom* random, const at::Tensor& x, double p, uint32_
 at::Tensor feed_forward(const TransformerOptions& options, torch::nn::Linear& linear1, torch::nn::Linear& linear2, const at::Tensor& x,
                         uint32_t stream, const StepRandom* random) {
   if (!options.gelu && fast_mode() && options.feedforward_dim % 4 == 0) {
-    const at::Tensor hidden = biased_linear(x, linear1->weight, linear1->bias);
-    return biased_linear(relu_dropout(hidden, random, options.dropout, stream), linear2->weight, linear2->bias);
+    const at::Tensor hidden = fast_linear(x, linear1->weight, linear1->bias);
+    return fast_linear(relu_dropout(hidden, random, options.dropout, stream), linear2->weight, linear2->bias);
   }
   const at::Tensor hidden = options.gelu ? at::gelu(linear1(x)) : at::relu(linear1(x));
   return linear2(drop(random, hidden, options.dropout, stream));
@@ -74,16 +74,16 @@ at::Tensor MultiheadAttention::forward(const at::Tensor& query, const at::Tensor
   if (query.is_same(key)) {  // one product for both
     const auto weight = in_proj_weight_.split({2 * dim, dim});
     const auto bias = in_proj_bias_.split({2 * dim, dim});
-    const auto both = biased_linear(query, weight[0], bias[0]).chunk(2, -1);
+    const auto both = fast_linear(query, weight[0], bias[0]).chunk(2, -1);
     q = both[0];
     k = both[1];
-    v = biased_linear(value, weight[1], bias[1]);
+    v = fast_linear(value, weight[1], bias[1]);
   } else {
     const auto weight = in_proj_weight_.chunk(3);
     const auto bias = in_proj_bias_.chunk(3);
-    q = biased_linear(query, weight[0], bias[0]);
-    k = biased_linear(key, weight[1], bias[1]);
-    v = biased_linear(value, weight[2], bias[2]);
+    q = fast_linear(query, weight[0], bias[0]);
+    k = fast_linear(key, weight[1], bias[1]);
+    v = fast_linear(value, weight[2], bias[2]);
   }
   if (fast_mode() && (random == nullptr || dropout_ == 0 || (query.is_cuda() && !is_recomputed_))) {
     // [S, B, D] -> [B, H, S, D/H], without a copy
@@ -96,7 +96,7 @@ at::Tensor MultiheadAttention::forward(const at::Tensor& query, const at::Tensor
     }
     const at::Tensor mixed = at::scaled_dot_product_attention(heads(q), heads(k), heads(v),
                                                               mask.defined() ? std::optional(mask) : std::nullopt, random != nullptr ? dropout_ : 0);
-    return biased_linear(mixed.permute({2, 0, 1, 3}).reshape({length, rows, dim}), out_proj_->weight, out_proj_->bias);
+    return fast_linear(mixed.permute({2, 0, 1, 3}).reshape({length, rows, dim}), out_proj_->weight, out_proj_->bias);
   }
   // [S, B, D] -> [B*H, S, D/H]
   const auto fold = [&](const at::Tensor& x) { return x.reshape({-1, rows * heads_, head_dim}).transpose(0, 1); };

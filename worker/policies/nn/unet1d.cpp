@@ -6,6 +6,7 @@
 #include <torch/torch.h>
 
 #include "worker/policies/nn/activation_checkpoint.hpp"
+#include "worker/policies/nn/fast_linear.hpp"
 #include "worker/policies/nn/fast_mode.hpp"
 #include "worker/policies/nn/group_norm_mish.hpp"
 #include "worker/policies/nn/random_init.hpp"
@@ -79,7 +80,8 @@ class Unet1d::Block : public torch::nn::Module {
  private:
   // x [B, steps, channels]; `condition` has been through Mish, which all blocks begin with.
   at::Tensor forward_fast(const at::Tensor& x, const at::Tensor& condition) {
-    const at::Tensor modulation = cond_encoder_->ptr<torch::nn::LinearImpl>(1)->forward(condition);
+    const torch::nn::LinearImpl& encoder = *cond_encoder_->ptr<torch::nn::LinearImpl>(1);
+    const at::Tensor modulation = fast_linear(condition, encoder.weight, encoder.bias);
     const at::Tensor hidden = first_->forward_fast(x, modulation, {});
     return second_->forward_fast(hidden, {}, residual_conv_ ? convolve_steps(x, *residual_conv_) : x);
   }

@@ -3,8 +3,8 @@
 #include <torch/torch.h>
 
 #include "worker/cuda/unfold_steps.hpp"
-#include "worker/policies/nn/biased_linear.hpp"
 #include "worker/policies/nn/device_kernel.hpp"
+#include "worker/policies/nn/fast_linear.hpp"
 
 namespace vla {
 namespace {
@@ -77,7 +77,7 @@ at::Tensor convolve_steps(const at::Tensor& x, const torch::nn::Conv1dImpl& conv
                            .channels = x.size(2), .kernel = kernel, .stride = stride, .padding = padding};
   const bool is_pointwise = kernel == 1 && stride == 1 && padding == 0;
   const at::Tensor windows = is_pointwise ? x : LinearMap<unfolded, folded>::apply(x, unfold);
-  return biased_linear(windows, as_matrix(convolution.weight), convolution.bias);
+  return fast_linear(windows, as_matrix(convolution.weight), convolution.bias);
 }
 
 at::Tensor convolve_steps(const at::Tensor& x, const torch::nn::ConvTranspose1dImpl& convolution) {
