@@ -19,9 +19,10 @@ def main() -> None:
     attempt = int(os.environ["TORCHELASTIC_RESTART_COUNT"])
     print(f"attempt {attempt}: sum {total.item()}", flush=True)
     if how == "raise" or attempt < int(os.environ["TORCHELASTIC_MAX_RESTARTS"]):
-        if rank == 1 and how == "raise":
-            raise ValueError("boom of rank 1")
         if rank == 1:
+            dist.destroy_process_group()  # the threads of one that is left can abort Python on its way out
+            if how == "raise":
+                raise ValueError("boom of rank 1")
             sys.exit(3)
         time.sleep(60)  # in a collective it could fail before rank 1 has ended
     dist.barrier()
