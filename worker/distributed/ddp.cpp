@@ -86,14 +86,16 @@ DdpReducer::DdpReducer(const torch::nn::Module& module, c10::intrusive_ptr<c10d:
   // Gradients become ready roughly in the reverse order of the parameters.
   std::reverse(buckets.begin(), buckets.end());
 
-  const bool has_hook = options.reduction == DdpOptions::Reduction::kSum || options.communication_dtype;
-  if (has_hook && options.gradient_as_bucket_view) state_->places->watch(parameters);
   state_->reducer = std::make_shared<c10d::Reducer>(
-      std::move(parameters), std::move(buckets), group, sparse, options.bucket_bytes, options.find_unused_parameters,
+      parameters, std::move(buckets), group, sparse, options.bucket_bytes, options.find_unused_parameters,
       options.gradient_as_bucket_view, std::move(names), options.first_bucket_bytes,
       /*skip_all_reduce_unused_params=*/false, /*use_python_reducer=*/false, std::vector<int64_t>{});
   if (options.static_graph) state_->reducer->set_static_graph();
-  if (has_hook) state_->reducer->register_comm_hook(std::make_unique<GradientHook>(std::move(group), options, state_->places));
+  if (options.reduction == DdpOptions::Reduction::kSum || options.communication_dtype) {
+    state_->reducer->register_comm_hook(std::make_unique<GradientHook>(std::move(group), options, state_->places));
+    // Last: a hook that is left on a parameter would keep all of them.
+    if (options.gradient_as_bucket_view) state_->places->watch(parameters);
+  }
 }
 
 DdpReducer::~DdpReducer() { state_->places->leave(); }

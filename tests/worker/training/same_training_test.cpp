@@ -30,7 +30,7 @@ TEST_F(SameTraining, EveryParameterAgreesTo1e10InFloat64OnOneAndTwoRanksAndWithA
 
 // In fast mode gradients are released after each step, and computed in the buckets or copied there.
 TEST_F(SameTraining, TwoRanksInFastModeAgreeWithOneWhoseGradientsHaveNoBuckets) {
-  if (device_option() != "--device=cpu") GTEST_SKIP() << "a GPU's fast kernels are chosen by the number of rows, and round elsewhere";
+  if (device_option() != "--device=cpu") GTEST_SKIP() << "on two GPUs weights differ by more than 1e-10, which is not explained yet";
   const Words fast{"--speed.mode=fast"};
   run(1, float64("1x8", fast));
   run(2, float64("2x4", fast));
