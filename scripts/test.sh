@@ -28,9 +28,21 @@ export UBSAN_OPTIONS=${UBSAN_OPTIONS:-print_stacktrace=1:halt_on_error=1}
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 failed=0
-summary=()
+summary=() failures=()
 
-# phase NAME COMMAND...: runs the command and notes its result, duration and, of ctest, the line that counts.
+# failed_tests PHASE <LOG: of each test that failed, its line and the end of its output.
+failed_tests() {
+  awk -v phase="$1" '
+    function show(i) {
+      if (count) print phase ": " lines[0]
+      for (i = count > 40 ? count - 40 : 1; i < count; ++i) print "  " lines[i]
+      count = 0
+    }
+    /^ *Start +[0-9]+: / || / Test +#[0-9]+: / || /^[0-9]+% tests passed/ { show() }
+    count || /\*\*\*(Failed|Timeout|Exception|Not Run)/ { lines[count++] = $0 }'
+}
+
+# phase NAME COMMAND...: runs the command and notes its result, duration and, of ctest, the line that counts and what failed.
 phase() {
   local name=$1 start=$SECONDS result=ok counts
   shift
@@ -38,6 +50,7 @@ phase() {
   "$@" 2>&1 | tee "$log" || { result=FAILED failed=1; }
   counts=$(grep -E '^[0-9]+% tests passed|^No tests were found|^[0-9]+ fuzzers' "$log" | tail -n 1)
   summary+=("$(printf '%-14s %-6s %5d s  %s' "$name" "$result" $((SECONDS - start)) "$counts")")
+  failures+=("$(failed_tests "$name" <"$log")")
   [[ $result == ok ]]
 }
 
@@ -51,6 +64,7 @@ if phase set-up scripts/setup.sh --with-tests; then
   done
   ((is_selection)) || phase fuzz tests/fuzz/run.sh
 fi
+if ((failed)); then echo "=== failed tests" && printf '%s' "${failures[@]/%/$'\n'}" | grep .; fi
 echo "=== summary"
 printf '%s\n' "${summary[@]}"
 exit $failed

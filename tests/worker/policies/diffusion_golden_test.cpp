@@ -137,7 +137,8 @@ TEST_F(DiffusionGolden, SampledByDdim) {
   EXPECT_LE(relative_error(sampled(), golden("out/actions_ddim_normalised")), kGoldenTolerance);
 }
 
-TEST_F(DiffusionGolden, Variants) {
+// In float32 another CPU's rounding takes the other side of a maximum or a ReLU near zero here: gradients 0.8 % off.
+TEST_F(DiffusionGolden, VariantsInDoublePrecision) {
   const std::map<std::string, std::function<void(DiffusionOptions&)>> variants = {
       {"group_norm", [](DiffusionOptions& changed) { changed.use_group_norm = true; }},
       {"predict_sample", [](DiffusionOptions& changed) { changed.noise.prediction_type = "sample"; }},
@@ -146,9 +147,12 @@ TEST_F(DiffusionGolden, Variants) {
   for (const auto& [name, change] : variants) {
     options = usual;
     use(change);
+    use_doubles(*policy, batch);
     const at::Tensor value = loss().loss;
-    EXPECT_LE(relative_error(value, golden("variant/" + name + "/loss")[0]), kGoldenTolerance) << name;
     value.backward();
+    const auto expected = golden.json("float64.json").at("variant/" + name).get<std::vector<double>>();
+    const double tolerance = test_device().is_cpu() ? 1e-7 : kGoldenTolerance;
+    EXPECT_NEAR(value.item<double>(), expected[0], tolerance * expected[0]) << name;
     size_t compared = 0;
     for (const auto& entry : policy->named_parameters()) {
       const std::string key = "variant/" + name + "/gradsum/" + entry.key();
@@ -157,8 +161,7 @@ TEST_F(DiffusionGolden, Variants) {
       ++compared;
     }
     EXPECT_EQ(compared, name == "group_norm" ? 19u : 0u);
-    const double expected = golden("variant/" + name + "/grad_norm").item<double>();
-    EXPECT_NEAR(grad_norm(), expected, kGoldenTolerance * expected) << name;
+    EXPECT_NEAR(grad_norm(), expected[1], tolerance * expected[1]) << name;
   }
 }
 
