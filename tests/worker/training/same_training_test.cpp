@@ -30,8 +30,8 @@ TEST_F(SameTraining, EveryParameterAgreesTo1e10InFloat64OnOneAndTwoRanksAndWithA
 
 // In fast mode gradients are released after each step, and computed in the buckets or copied there.
 TEST_F(SameTraining, TwoRanksInFastModeAgreeWithOneWhoseGradientsHaveNoBuckets) {
-  if (device_option() != "--device=cpu") GTEST_SKIP() << "on two GPUs weights differ by more than 1e-10, which is not explained yet";
-  const Words fast{"--speed.mode=fast"};
+  Words fast{"--speed.mode=fast"};
+  if (device_option() != "--device=cpu") fast.emplace_back("--policy.dropout=0");  // there attention draws its own dropout
   run(1, float64("1x8", fast));
   run(2, float64("2x4", fast));
   run(2, float64("2x4b", fast + Words{"--training.bucket_mb=0.02", "--training.first_bucket_mb=0"}));
