@@ -236,6 +236,45 @@ TEST_F(DdpTest, ForwardWithoutGradientLeavesTheReducerAlone) {
   expect_gradients(*net, expected_gradients(*net, 1.0 / static_cast<double>(world().size())));
 }
 
+struct Weights : torch::nn::Module {
+  explicit Weights(at::ScalarType dtype) {
+    const int64_t unit = world().device().is_cuda() ? 1 << 20 : 1 << 12;
+    for (int64_t i = 0; i < 24; ++i) register_parameter(std::to_string(i), torch::zeros({unit * (1 + i % 5)}, dtype));
+    to(world().device());
+  }
+  // Small whole numbers, other ones for each parameter.
+  static torch::Tensor numbers(const torch::Tensor& weight, int64_t i) {
+    return torch::arange(weight.numel(), at::TensorOptions(at::kLong).device(weight.device())).remainder(3 + i % 5).to(weight.scalar_type());
+  }
+};
+
+// Many buckets, some of one size, whose memory need not lie alike on all ranks.
+TEST(Ddp, AddsUpEachBucketWithItselfOnTheOtherRanks) {
+  for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
+    const auto weights = std::make_shared<Weights>(dtype);
+    DistributedDataParallel<Weights> ddp(weights, world().group(), {.reduction = Reduction::kSum, .bucket_bytes = 1 << 20, .gradient_as_bucket_view = true});
+    for (int repeat = 0; repeat < 3; ++repeat) {  // buckets are rebuilt after the first step
+      for (auto& weight : weights->parameters()) {
+        if (weight.grad().defined()) weight.mutable_grad().zero_();
+      }
+      ddp.forward([&](Weights& module) {
+           torch::Tensor sum = torch::zeros({}, at::TensorOptions(dtype).device(world().device()));
+           for (size_t i = 0; i < module.parameters().size(); ++i) {
+             const torch::Tensor weight = module.parameters()[i];
+             sum = sum + (weight * Weights::numbers(weight, static_cast<int64_t>(i)) * (world().rank() + 1)).sum();
+           }
+           return sum;
+         }).backward();
+      const int64_t ranks = world().size() * (world().size() + 1) / 2;
+      for (size_t i = 0; i < weights->parameters().size(); ++i) {
+        const torch::Tensor weight = weights->parameters()[i];
+        const torch::Tensor expected = Weights::numbers(weight.detach(), static_cast<int64_t>(i)).to(at::kFloat) * ranks;
+        EXPECT_TRUE(weight.grad().equal(expected.to(dtype))) << "parameter " << i << " step " << repeat;
+      }
+    }
+  }
+}
+
 TEST(Ddp, RefusesAModuleWithoutTrainableParameters) {
   auto frozen = std::make_shared<TwoLayers>();
   for (auto& parameter : frozen->parameters()) parameter.set_requires_grad(false);
