@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # set-up, build and test scripts where something is missing. All that would change the system is replaced by fakes.
 source "$(dirname "$0")/check.sh"
-unset CMAKE_PREFIX_PATH
+unset CMAKE_PREFIX_PATH CXXRUN_PRESETS FUZZ_SECONDS
 export PIP_RETRIES=0 PIP_FIND_LINKS=''
 
 # A system where every package is installed, apt-get may not be called, and a CUDA toolkit is there.
@@ -143,7 +143,8 @@ test_build_configures_once_and_again_when_dependencies_move() {
 test_test_script_tries_every_build_and_fails_if_one_fails() {
   copy_project
   printf '#!/bin/bash\n' | tee "$project/scripts/setup.sh" >"$project/scripts/build.sh"
-  fake ctest 'echo "$*" >>'"$work/calls" 'echo "100% tests passed, 0 tests failed out of 7"' '[[ $2 != "$FAILING" ]]'
+  fake ctest 'echo "$*" >>'"$work/calls" '[[ $2 != "$FAILING" ]] || printf "%s\n" "1/7 Test #1: Foo.Bar ...***Failed" why "2/7 Test #2: Foo.Good ... Passed"' \
+    'echo "100% tests passed, 0 tests failed out of 7"' '[[ $2 != "$FAILING" ]]'
   mkdir -p "$project/tests/fuzz"
   printf '#!/bin/bash\necho "6 fuzzers found nothing in 60 s each"\n' >"$project/tests/fuzz/run.sh"
   chmod +x "$project/tests/fuzz/run.sh"
@@ -155,8 +156,9 @@ test_test_script_tries_every_build_and_fails_if_one_fails() {
   expect_contains "policy" "$(grep asan calls)"
   expect_contains "slow" "$(grep release calls)"
   rm calls
+  FAILING=asan expect_failure 1 "test asan: 1/7 Test #1: Foo.Bar ...***Failed"$'\n'"  why"$'\n'"=== summary" "$project/scripts/test.sh" --all -R Foo
   FAILING=asan expect_failure 1 "test asan      FAILED" "$project/scripts/test.sh" --all -R Foo
-  expect_equal 3 "$(wc -l <calls)"
+  expect_equal 6 "$(wc -l <calls)"
   expect_contains "-R Foo" "$(grep tsan calls)"
   [[ $(cat calls) != *slow* ]]
 }

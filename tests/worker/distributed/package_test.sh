@@ -5,6 +5,8 @@ build=$1 torch=$2
 source_dir=$(cd "$(dirname "$0")" && pwd)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
+# The toolkit's usual place is found although it is not in PATH.
+if [[ -x /usr/local/cuda/bin/nvcc ]]; then PATH=$(tr : '\n' <<<"$PATH" | grep -v cuda | paste -sd :); fi
 cmake --install "$build" --prefix "$work/first" >/dev/null
 mv "$work/first" "$work/moved"
 cmake -S "$source_dir/package" -B "$work/user" -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_PREFIX_PATH="$work/moved;$torch" >"$work/log" 2>&1 ||
