@@ -64,7 +64,7 @@ if phase set-up scripts/setup.sh --with-tests; then
   done
   ((is_selection)) || phase fuzz tests/fuzz/run.sh
 fi
-if ((failed)); then echo "=== failed tests" && printf '%s' "${failures[@]/%/$'\n'}" | grep .; fi
+if listing=$(printf '%s\n' "${failures[@]}" | grep .); then printf '=== failed tests\n%s\n' "$listing"; fi
 echo "=== summary"
 printf '%s\n' "${summary[@]}"
 exit $failed

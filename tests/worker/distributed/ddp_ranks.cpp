@@ -242,9 +242,9 @@ struct Weights : torch::nn::Module {
     for (int64_t i = 0; i < 24; ++i) register_parameter(std::to_string(i), torch::zeros({unit * (1 + i % 5)}, dtype));
     to(world().device());
   }
-  // Small whole numbers, other ones for each parameter.
+  // Small whole numbers, other ones for each parameter of one size.
   static torch::Tensor numbers(const torch::Tensor& weight, int64_t i) {
-    return torch::arange(weight.numel(), at::TensorOptions(at::kLong).device(weight.device())).remainder(3 + i % 5).to(weight.scalar_type());
+    return torch::arange(weight.numel(), at::TensorOptions(at::kLong).device(weight.device())).add(i).remainder(7).to(weight.scalar_type());
   }
 };
 

@@ -1,4 +1,6 @@
 // speed.mode fast computes what the reference's operations compute.
+#include <algorithm>
+
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
@@ -62,13 +64,15 @@ class FastPolicy : public testing::TestWithParam<Case> {
     return result;
   }
 
-  void expect_same(at::ScalarType dtype, double tolerance) {
+  // `encoder_tolerance` is of the gradients of image encoders.
+  void expect_same(at::ScalarType dtype, double tolerance, double encoder_tolerance) {
     const Result expected = compute(false, dtype), actual = compute(true, dtype);
-    EXPECT_LE(relative_error(actual.loss, expected.loss), tolerance);
+    EXPECT_LE(relative_error(actual.loss, expected.loss), std::min(tolerance, kGoldenTolerance));
     ASSERT_EQ(actual.gradients.size(), expected.gradients.size());
     const double largest = largest_value(expected.gradients);
     for (const auto& [name, gradient] : actual.gradients) {
-      EXPECT_LE((gradient - expected.gradients.at(name)).abs().max().item<double>(), tolerance * largest) << name;
+      const bool is_encoder = name.find("backbone") != std::string::npos || name.starts_with("obs_encoder");
+      EXPECT_LE((gradient - expected.gradients.at(name)).abs().max().item<double>(), (is_encoder ? encoder_tolerance : tolerance) * largest) << name;
     }
     for (const auto& [name, buffer] : actual.buffers) {
       EXPECT_LE(relative_error(buffer, expected.buffers.at(name)), buffer.is_floating_point() ? tolerance : 0) << name;
@@ -80,10 +84,10 @@ class FastPolicy : public testing::TestWithParam<Case> {
   std::shared_ptr<Policy> policy_;
 };
 
-// A relu near zero lets a gradient pass or not, more so where batch norms amplify rounding: 1e-3 was seen.
-TEST_P(FastPolicy, GivesTheReferencesLossAndGradientsInFloat) { expect_same(at::kFloat, 5e-3); }
+// An encoder's relu near zero lets a gradient pass or not, and batch norms amplify rounding: 1e-3 was seen.
+TEST_P(FastPolicy, GivesTheReferencesLossAndGradientsInFloat) { expect_same(at::kFloat, policy_->is_batch_coupled() ? 5e-3 : kGoldenTolerance, 5e-3); }
 
-TEST_P(FastPolicy, GivesTheReferencesLossAndGradientsInDouble) { expect_same(at::kDouble, 1e-9); }
+TEST_P(FastPolicy, GivesTheReferencesLossAndGradientsInDouble) { expect_same(at::kDouble, 1e-9, 1e-9); }
 
 TEST_P(FastPolicy, RecomputesWhatItComputed) {
   const FastModeScope fast(true);
