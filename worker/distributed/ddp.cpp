@@ -8,6 +8,7 @@
 
 #include "common/error.hpp"
 #include "worker/distributed/gradient_places.hpp"
+#include "worker/distributed/symmetric_memory.hpp"
 
 namespace cxxrun {
 namespace {
@@ -57,6 +58,7 @@ void broadcast_state(const torch::nn::Module& module, const c10::intrusive_ptr<c
 }  // namespace
 
 struct DdpReducer::State {
+  std::optional<SymmetricMemory> buckets;  // if gradients live there
   std::shared_ptr<c10d::Reducer> reducer;
   std::shared_ptr<GradientPlaces> places = std::make_shared<GradientPlaces>();
   bool sync = true;
@@ -91,6 +93,7 @@ DdpReducer::DdpReducer(const torch::nn::Module& module, c10::intrusive_ptr<c10d:
       options.gradient_as_bucket_view, std::move(names), options.first_bucket_bytes,
       /*skip_all_reduce_unused_params=*/false, /*use_python_reducer=*/false, std::vector<int64_t>{});
   if (options.static_graph) state_->reducer->set_static_graph();
+  if (options.gradient_as_bucket_view) state_->buckets.emplace(*group);
   if (options.reduction == DdpOptions::Reduction::kSum || options.communication_dtype) {
     state_->reducer->register_comm_hook(std::make_unique<GradientHook>(std::move(group), options, state_->places));
     // Last: a hook that is left on a parameter would keep all of them.
@@ -107,7 +110,8 @@ bool DdpReducer::is_reducing() const { return state_->reducer != nullptr; }
 void DdpReducer::before_forward() {
   if (!state_->sync || !state_->reducer) return;
   if (state_->reducer->should_rebuild_buckets()) {
-    state_->reducer->rebuild_buckets();
+    const auto rebuild = [&] { state_->reducer->rebuild_buckets(); };
+    state_->buckets ? state_->buckets->allocate(rebuild) : rebuild();
     state_->places->forget();
   }
   state_->reducer->prepare_for_forward();

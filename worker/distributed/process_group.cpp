@@ -102,6 +102,8 @@ World::World(const WorkerEnv& env, at::Device device, const ProcessGroupOptions&
   if (backend_ == "auto") backend_ = device.is_cuda() ? "nccl" : "gloo";
   if (backend_ == "nccl" && !device.is_cuda()) throw UsageError("backend nccl needs a GPU; this rank's device is {}", device.str());
   if (device.is_cuda()) c10::cuda::set_device(device.index());
+  // How many of a GPU's cores sum what lies in symmetric_memory.hpp: more are hardly faster, and backward's kernels lose them.
+  setenv("NCCL_SYM_CTAS", "16", /*overwrite=*/0);
 
   try {
     join(env);
