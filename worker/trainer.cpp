@@ -282,6 +282,7 @@ void Trainer::train_step() {
 
 void Trainer::run_micro_batch(const Batch& batch, const torch::Tensor& counts, bool is_last) {
   training_context().enter("forward and backward pass");
+  optimizer_.discard_grad();
   ddp_.set_sync(is_last);
   PolicyLoss loss;
   const auto compute = [&] {

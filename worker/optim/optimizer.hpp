@@ -47,6 +47,10 @@ class Optimizer {
   // parameters, moments and step counts stay as they are.
   void step(const torch::Tensor& found_inf = {});
   void zero_grad();  // keeps the memory: gradients are views of DDP's buckets
+  // Where step() releases gradients: those of a step that did not get there, such as one whose capture failed.
+  void discard_grad() {
+    if (after_.release_grad) release_grad();
+  }
 
   // How many updates were left out since this was made: float32 scalar on the parameters' device.
   const torch::Tensor& skipped_steps() const { return skipped_; }

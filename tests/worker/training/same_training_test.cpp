@@ -28,7 +28,8 @@ TEST_F(SameTraining, EveryParameterAgreesTo1e10InFloat64OnOneAndTwoRanksAndWithA
   for (const char* name : {"2x4", "2x2x2"}) expect_same("1x8", name);
 }
 
-// In fast mode gradients are released after each step, and computed in the buckets or copied there.
+// In fast mode gradients are released after each step, and computed in the buckets or copied there. On GPUs the capture of step 12 fails, at the
+// averages of float64 weights, when gradients are there already that nothing has computed.
 TEST_F(SameTraining, TwoRanksInFastModeAgreeWithOneWhoseGradientsHaveNoBuckets) {
   Words fast{"--speed.mode=fast"};
   if (device_option() != "--device=cpu") fast.emplace_back("--policy.dropout=0");  // there attention draws its own dropout

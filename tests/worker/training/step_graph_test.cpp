@@ -49,6 +49,14 @@ TEST_F(StepGraph, GivesTheBitsOfSeveralRanksWhoseGradientsTravelInBfloat16) {
   expect_same_training("off", "on");
 }
 
+// At the averages of float64 weights, when the gradients of the step are there already.
+TEST_F(StepGraph, ACaptureThatFailsChangesNothing) {
+  if (device_option() == "--device=cpu") GTEST_SKIP() << "no GPU";
+  run(1, small("off", {"--training.dtype=float64", "--speed.graph=off"}));
+  EXPECT_THAT(run(1, small("on", {"--training.dtype=float64"})).err(), HasSubstr("cannot be captured as a CUDA graph"));
+  expect_same_training("off", "on");
+}
+
 TEST_F(StepGraph, SaysWhyAStepIsNotOne) {
   if (device_option() == "--device=cpu") GTEST_SKIP() << "no GPU";
   EXPECT_THAT(run(1, small("a", {"--speed.graph=on", "--training.find_unused_parameters"}), 2).err(), HasSubstr("speed.graph = on, but training.find_unused_parameters"));
