@@ -7,6 +7,7 @@
 
 #include "common/error.hpp"
 #include "common/log.hpp"
+#include "worker/cuda/graph_fills.hpp"
 
 namespace vla {
 namespace {
@@ -86,6 +87,7 @@ std::unique_ptr<StepGraph::Captured> StepGraph::capture(const Batch& batch, cons
     if (error.empty()) error = failed.what();
   }
   if (error.empty()) {
+    C10_CUDA_CHECK(replace_memsets(captured->graph.raw_cuda_graph()));
     size_t nodes = 0;
     C10_CUDA_CHECK(cudaGraphGetNodes(captured->graph.raw_cuda_graph(), nullptr, &nodes));
     captured->graph.instantiate();

@@ -114,6 +114,10 @@ void TrainingOptions::describe(OptionTable& table) {
       .in("MiB");
   table.add("gradient_dtype", gradient_dtype, "in which gradients are sent and added up over the ranks; auto = that of their parameters")
       .one_of({"auto", "float32", "bfloat16"});
+  table
+      .add("shard_optimizer", shard_optimizer,
+           "every rank updates a share of the parameters and gets the others (ZeRO stage 1); auto = in fast mode on several GPUs, from 150 million on, where it can")
+      .one_of({"auto", "on", "off"});
 }
 
 void SpeedOptions::describe(OptionTable& table) {

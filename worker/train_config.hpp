@@ -67,6 +67,7 @@ struct TrainingOptions {
   double bucket_mb = 25;
   double first_bucket_mb = 1;
   std::string gradient_dtype = "auto";
+  std::string shard_optimizer = "auto";
 
   void describe(cxxrun::OptionTable& table);
 };

@@ -107,7 +107,34 @@ std::optional<at::ScalarType> gradient_dtype(const std::string& name) {
   return name == "bfloat16" ? at::kBFloat16 : at::kFloat;
 }
 
-cxxrun::DdpOptions ddp_options(const TrainingOptions& options, StepTimer& timer, bool skip_alone) {
+// Why ranks do not share the optimizer's work, for the user; empty = they do.
+std::string why_no_shares(const TrainConfig& config, const Precision& precision, const cxxrun::World& world) {
+  const TrainingOptions& training = config.training;
+  if (world.size() == 1) return "one rank trains alone";
+  if (training.shard_optimizer == "off") return "training.shard_optimizer is off";
+  if (!config.speed.is_fast(world.device().is_cuda())) return "speed.mode is reference";
+  if (training.dtype == "float64") return "training.dtype is float64";
+  if (precision.needs_scaler) return "precision=" + training.precision + " scales its losses";
+  if (training.gradient_accumulation_steps > 1) return "gradients are accumulated";
+  if (training.gradient_dtype != "auto") return "training.gradient_dtype is " + training.gradient_dtype;
+  if (training.find_unused_parameters) return "training.find_unused_parameters is on";
+  return {};
+}
+
+bool shares_updates(const TrainConfig& config, const Precision& precision, const cxxrun::World& world, const Policy& policy) {
+  const std::string reason = why_no_shares(config, precision, world);
+  if (config.training.shard_optimizer == "on") {
+    if (!reason.empty() && world.size() > 1) throw cxxrun::UsageError("training.shard_optimizer = on, but {}", reason);
+    return reason.empty();
+  }
+  // Below that, on two H200, an update of all takes no longer than one of a half and the others' way (tests/bench/NOTES.md).
+  constexpr int64_t kWorthSharing = 150'000'000;
+  int64_t trainable = 0;
+  for (const auto& parameter : policy.parameters()) trainable += parameter.requires_grad() ? parameter.numel() : 0;
+  return reason.empty() && world.backend() == "nccl" && trainable >= kWorthSharing;
+}
+
+cxxrun::DdpOptions ddp_options(const TrainingOptions& options, StepTimer& timer, bool skip_alone, bool shares) {
   // Losses are already divided by the global count.
   const auto bytes = [](double mb) { return std::llround(mb * (1 << 20)); };
   return {.reduction = cxxrun::DdpOptions::Reduction::kSum,
@@ -117,6 +144,7 @@ cxxrun::DdpOptions ddp_options(const TrainingOptions& options, StepTimer& timer,
           .gradient_as_bucket_view = true,
           .skip_alone = skip_alone,
           .communication_dtype = gradient_dtype(options.gradient_dtype),
+          .shares_updates = shares,
           .on_last_bucket = [&timer] { timer.mark(StepMark::kBackwardDone); }};
 }
 
@@ -164,7 +192,7 @@ Trainer::Trainer(const TrainingJob& job, const cxxrun::World& world, ShutdownWat
       normalizer_(job.policy.normalization(), data_.features, stats_, world.device(), precision_.batch()),
       window_(world.device()),
       policy_(make_policy(job, data_.features, precision_, world, masters_)),
-      ddp_(policy_, world.group(), ddp_options(options_, window_.timer(), is_fast_)),
+      ddp_(policy_, world.group(), ddp_options(options_, window_.timer(), is_fast_, shares_updates(job.config, precision_, world, *policy_))),
       gradient_places_([this](const at::Tensor& weight) { return ddp_.take_gradient_place(weight); }),
       lr_(resolve_lr(job.config.optimizer.lr, options_.lr_scaling, world.size(), options_.batch_size_mode)),
       optimizer_(policy_->parameter_groups(), job.config.optimizer, std::exchange(masters_, {})),
@@ -313,6 +341,9 @@ PolicyLoss Trainer::forward(const Batch& batch, const torch::Tensor& counts) {
 
 void Trainer::update() {
   const PhaseRange range("optimizer");
+  if (cxxrun::BucketShares* shares = ddp_.begin_sharing()) {
+    optimizer_.share(*shares, [this](const torch::Tensor& sum) { world_.all_reduce_sum_apart(sum); });
+  }
   if (scaler_) scaler_->unscale(optimizer_.gradients());
   const torch::Tensor grad_norm = optimizer_.clip_grad_norm();
   optimizer_.step(scaler_ ? scaler_->found_inf() : torch::Tensor());

@@ -92,7 +92,10 @@ void Trainer::validate() {
   const auto loader = make_loader(data_.validation, job_.policy.sample_request(data_.features), in_order, 0, in_order.steps_per_epoch(), 1);
   const auto mean = mean_action(stats_, world_.device(), precision_.batch());
   std::optional<Ema::Scope> averaged;
-  if (ema_) averaged.emplace(*ema_);
+  if (ema_) {
+    optimizer_.gather_state();
+    averaged.emplace(*ema_);
+  }
   const AutocastGuard autocast(precision_, world_.device());
   policy_->set_tasks(data_.validation->tasks());
   const Evaluation result = evaluate(ddp_, normalizer_, mean, *loader, in_order.steps_per_epoch(), world_);
@@ -158,8 +161,10 @@ TrainingState Trainer::state() const {
 }
 
 void Trainer::take_snapshot() {
-  if (!checkpoints_ || taken_step_ == step_) return;
+  if (taken_step_ == step_) return;
   taken_step_ = step_;
+  optimizer_.gather_state();
+  if (!checkpoints_) return;
   CheckpointFiles files;
   const std::string train_config = options_as_json(job_.table);
   const std::string& type = job_.config.policy.type;
@@ -175,9 +180,10 @@ void Trainer::take_snapshot() {
 }
 
 void Trainer::save() {
-  if (!checkpoints_ || saved_step_ == step_) return;
+  if (saved_step_ == step_) return;
   take_snapshot();
   saved_step_ = step_;
+  if (!checkpoints_) return;
   checkpoints_->save(state(), std::exchange(validation_loss_, std::nullopt));
   cxxrun::log_info("step {}/{} | checkpoint {}", step_, total_steps_, (job_.output_dir / "checkpoints" / checkpoint_name(step_)).string());
 }

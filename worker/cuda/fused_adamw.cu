@@ -28,7 +28,7 @@ template <class T, int kLanes>
 __device__ float squares(const UpdateRow& row, int64_t first, int64_t end) {
   const T* gradient = static_cast<const T*>(row.gradient);
   float sum = 0;
-  if (row.is_aligned) {
+  if (row.is_aligned && first % kLanes == 0) {
     for (int64_t i = first + threadIdx.x * int64_t{kLanes}; i + kLanes <= end; i += int64_t{kThreads} * kLanes) {
       const auto lanes = load<kLanes>(gradient + i);
       for (int lane = 0; lane < kLanes; ++lane) {
@@ -45,29 +45,47 @@ __device__ float squares(const UpdateRow& row, int64_t first, int64_t end) {
   return sum;
 }
 
-__device__ int64_t end_of(const UpdateRow& row, int64_t first) {
-  return row.numel - first < kUpdateChunk ? row.numel : first + kUpdateChunk;
-}
-
 __global__ void __launch_bounds__(kThreads) norm_kernel(UpdateTableView table, float* partial) {
   const UpdateChunk chunk = table.chunks[blockIdx.x];
   const UpdateRow& row = table.rows[chunk.row];
   float sum = 0;
-  if (row.gradient != nullptr) {
-    const int64_t end = end_of(row, chunk.first);
-    with_types(row.types, [&](auto element, auto, auto lanes) { sum = squares<decltype(element), lanes.value>(row, chunk.first, end); });
+  if (row.gradient != nullptr && chunk.in_norm) {
+    with_types(row.types, [&](auto element, auto, auto lanes) { sum = squares<decltype(element), lanes.value>(row, chunk.first, chunk.end); });
   }
   sum = Block<kThreads>{}.sum(sum);
   if (threadIdx.x == 0) partial[blockIdx.x] = sum;
 }
 
-__global__ void __launch_bounds__(kFinishThreads) finish_norm_kernel(const float* partial, int64_t count, float limit, float* norm, float* factor) {
+// `result` takes the sum, in one thread.
+template <class Result>
+__global__ void __launch_bounds__(kFinishThreads) sum_kernel(const float* partial, int64_t count, Result result) {
   double sum = 0;
   for (int64_t i = threadIdx.x; i < count; i += kFinishThreads) sum += static_cast<double>(partial[i]);
   sum = Block<kFinishThreads>{}.sum(sum);
-  if (threadIdx.x != 0) return;
-  *norm = static_cast<float>(sqrt(sum));
-  *factor = limit > 0 ? clip_factor_of(*norm, limit) : 1;
+  if (threadIdx.x == 0) result(sum);
+}
+
+struct StoreSum {
+  double* to;
+  __device__ void operator()(double sum) const { *to = sum; }
+};
+
+struct StoreNorm {
+  float limit;
+  float *norm, *factor;
+  __device__ void operator()(double sum) const {
+    *norm = static_cast<float>(sqrt(sum));
+    *factor = limit > 0 ? clip_factor_of(*norm, limit) : 1;
+  }
+};
+
+__global__ void norm_of_kernel(const double* sum, StoreNorm store) { store(*sum); }
+
+template <class Result>
+cudaError_t add_up(const UpdateTableView& table, float* partial, const Result& result, cudaStream_t stream) {
+  if (table.chunk_count > 0) norm_kernel<<<static_cast<unsigned>(table.chunk_count), kThreads, 0, stream>>>(table, partial);
+  sum_kernel<<<1, kFinishThreads, 0, stream>>>(partial, table.chunk_count, result);
+  return cudaGetLastError();
 }
 
 __global__ void __launch_bounds__(kFinishThreads) begin_kernel(UpdateTableView table, const float* norm, const float* found_inf, float* skip, float* skipped) {
@@ -84,7 +102,7 @@ __global__ void __launch_bounds__(kFinishThreads) begin_kernel(UpdateTableView t
 
 template <class T, class S, int kLanes>
 __device__ void update_chunk(const UpdateRule& rule, const UpdateRow& row, const UpdateFactors& factors, int64_t first, int64_t end) {
-  if (row.is_aligned) {
+  if (row.is_aligned && first % kLanes == 0) {
     for (int64_t i = first + threadIdx.x * int64_t{kLanes}; i + kLanes <= end; i += int64_t{kThreads} * kLanes) {
       update_elements<T, S, kLanes>(rule, row, factors, i);
     }
@@ -100,17 +118,23 @@ __global__ void __launch_bounds__(kThreads) update_kernel(UpdateTableView table,
   if (threadIdx.x == 0) factors = update_factors(rule, row);
   __syncthreads();
   const UpdateFactors f = factors;
-  const int64_t end = end_of(row, chunk.first);
   with_types(row.types, [&](auto element, auto state, auto lanes) {
-    update_chunk<decltype(element), decltype(state), lanes.value>(rule, row, f, chunk.first, end);
+    update_chunk<decltype(element), decltype(state), lanes.value>(rule, row, f, chunk.first, chunk.end);
   });
 }
 
 }  // namespace
 
 cudaError_t gradient_norm_cuda(const UpdateTableView& table, float limit, float* partial, float* norm, float* factor, cudaStream_t stream) {
-  if (table.chunk_count > 0) norm_kernel<<<static_cast<unsigned>(table.chunk_count), kThreads, 0, stream>>>(table, partial);
-  finish_norm_kernel<<<1, kFinishThreads, 0, stream>>>(partial, table.chunk_count, limit, norm, factor);
+  return add_up(table, partial, StoreNorm{limit, norm, factor}, stream);
+}
+
+cudaError_t sum_of_squares_cuda(const UpdateTableView& table, float* partial, double* sum, cudaStream_t stream) {
+  return add_up(table, partial, StoreSum{sum}, stream);
+}
+
+cudaError_t norm_of_cuda(const double* sum, float limit, float* norm, float* factor, cudaStream_t stream) {
+  norm_of_kernel<<<1, 1, 0, stream>>>(sum, {limit, norm, factor});
   return cudaGetLastError();
 }
 

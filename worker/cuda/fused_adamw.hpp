@@ -21,6 +21,10 @@ struct UpdateTableView {
 // partial: float32 [chunk_count], scratch.
 cudaError_t gradient_norm_cuda(const UpdateTableView& table, float limit, float* partial, float* norm, float* factor, cudaStream_t stream);
 
+// The same in two halves. sum: float64 scalar, of the squares.
+cudaError_t sum_of_squares_cuda(const UpdateTableView& table, float* partial, double* sum, cudaStream_t stream);
+cudaError_t norm_of_cuda(const double* sum, float limit, float* norm, float* factor, cudaStream_t stream);
+
 // skip = 1 where `norm` is not finite or `found_inf` not 0, both optional, else 0; counted in `skipped`. Else every row's step goes up by one.
 cudaError_t begin_update_cuda(const UpdateTableView& table, const float* norm, const float* found_inf, float* skip, float* skipped,
                               cudaStream_t stream);

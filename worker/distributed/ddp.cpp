@@ -7,6 +7,7 @@
 #include <torch/csrc/distributed/c10d/reducer.hpp>
 
 #include "common/error.hpp"
+#include "worker/distributed/bucket_shares.hpp"
 #include "worker/distributed/gradient_places.hpp"
 #include "worker/distributed/symmetric_memory.hpp"
 
@@ -16,8 +17,9 @@ namespace {
 // c10d's Reducer divides by the number of ranks; with a hook it takes what the hook returns.
 class GradientHook : public c10d::CommHookInterface {
  public:
-  GradientHook(c10::intrusive_ptr<c10d::ProcessGroup> group, const DdpOptions& options, std::shared_ptr<GradientPlaces> places)
-      : group_(std::move(group)), options_(options), places_(std::move(places)) {}
+  GradientHook(c10::intrusive_ptr<c10d::ProcessGroup> group, const DdpOptions& options, std::shared_ptr<GradientPlaces> places,
+               std::shared_ptr<BucketShares> shares)
+      : group_(std::move(group)), options_(options), places_(std::move(places)), shares_(std::move(shares)) {}
 
   c10::intrusive_ptr<c10::ivalue::Future> runHook(c10d::GradBucket& bucket) override {
     places_->fill(bucket);
@@ -26,6 +28,7 @@ class GradientHook : public c10d::CommHookInterface {
     if (options_.reduction == DdpOptions::Reduction::kMean) buffer.div_(group_->getSize());  // before it is rounded, and cannot overflow
     if (bucket.getIndex() == 0) buffers_.clear();  // of a backward that failed
     buffers_.push_back(buffer);
+    if (shares_ && shares_->is_open()) return shares_->reduce(bucket)->getFuture();
     std::vector<at::Tensor> sent{buffer.to(options_.communication_dtype.value_or(buffer.scalar_type()))};
     return group_->allreduce(sent)->getFuture();
   }
@@ -34,9 +37,9 @@ class GradientHook : public c10d::CommHookInterface {
   // it: there a result turns back into gradients while later buckets travel. A callback of the future would use a stream of the pool, which
   // another thread may be using, and a CUDA graph in the making would take in what that thread does.
   at::Tensor parseHookResult(const c10::IValue& result) override {
-    const at::Tensor buffer = buffers_.front(), reduced = c10d::detail::parseCppCommHookResult(result);
+    const at::Tensor buffer = buffers_.front();
     buffers_.pop_front();
-    if (reduced.scalar_type() != buffer.scalar_type()) buffer.copy_(reduced);
+    if (options_.communication_dtype.value_or(buffer.scalar_type()) != buffer.scalar_type()) buffer.copy_(c10d::detail::parseCppCommHookResult(result));
     return buffer;
   }
 
@@ -44,6 +47,7 @@ class GradientHook : public c10d::CommHookInterface {
   c10::intrusive_ptr<c10d::ProcessGroup> group_;
   DdpOptions options_;
   std::shared_ptr<GradientPlaces> places_;
+  std::shared_ptr<BucketShares> shares_;
   std::deque<at::Tensor> buffers_;  // that are on their way
 };
 
@@ -59,6 +63,7 @@ void broadcast_state(const torch::nn::Module& module, const c10::intrusive_ptr<c
 
 struct DdpReducer::State {
   std::optional<SymmetricMemory> buckets;  // if gradients live there
+  std::shared_ptr<BucketShares> shares;  // if the optimizer's work is shared
   std::shared_ptr<c10d::Reducer> reducer;
   std::shared_ptr<GradientPlaces> places = std::make_shared<GradientPlaces>();
   bool sync = true;
@@ -94,8 +99,13 @@ DdpReducer::DdpReducer(const torch::nn::Module& module, c10::intrusive_ptr<c10d:
       /*skip_all_reduce_unused_params=*/false, /*use_python_reducer=*/false, std::vector<int64_t>{});
   if (options.static_graph) state_->reducer->set_static_graph();
   if (options.gradient_as_bucket_view) state_->buckets.emplace(*group);
-  if (options.reduction == DdpOptions::Reduction::kSum || options.communication_dtype) {
-    state_->reducer->register_comm_hook(std::make_unique<GradientHook>(std::move(group), options, state_->places));
+  if (options.shares_updates) {
+    TORCH_CHECK(options.gradient_as_bucket_view && !options.find_unused_parameters && !options.communication_dtype,
+                "shares_updates needs gradient_as_bucket_view, and no find_unused_parameters or communication_dtype");
+    state_->shares = std::make_shared<BucketShares>(group);
+  }
+  if (options.reduction == DdpOptions::Reduction::kSum || options.communication_dtype || options.shares_updates) {
+    state_->reducer->register_comm_hook(std::make_unique<GradientHook>(std::move(group), options, state_->places, state_->shares));
     // Last: a hook that is left on a parameter would keep all of them.
     if (options.gradient_as_bucket_view) state_->places->watch(parameters);
   }
@@ -110,9 +120,11 @@ bool DdpReducer::is_reducing() const { return state_->reducer != nullptr; }
 void DdpReducer::before_forward() {
   if (!state_->sync || !state_->reducer) return;
   if (state_->reducer->should_rebuild_buckets()) {
-    const auto rebuild = [&] { state_->reducer->rebuild_buckets(); };
+    bool is_rebuilt = false;  // not yet before the first backward
+    const auto rebuild = [&] { is_rebuilt = state_->reducer->rebuild_buckets(); };
     state_->buckets ? state_->buckets->allocate(rebuild) : rebuild();
     state_->places->forget();
+    if (is_rebuilt && state_->shares) state_->shares->open();
   }
   state_->reducer->prepare_for_forward();
 }
@@ -121,6 +133,13 @@ void DdpReducer::after_forward(const std::vector<torch::Tensor>& outputs) {
   const bool reduces = state_->sync && state_->reducer;
   state_->places->begin_backward(reduces);
   if (reduces) state_->reducer->prepare_for_backward(outputs);
+}
+
+BucketShares* DdpReducer::begin_sharing() {
+  if (!state_->shares || !state_->shares->is_open() || state_->shares->is_placed()) return nullptr;
+  state_->shares->place_parameters();
+  state_->places->forget();
+  return state_->shares.get();
 }
 
 at::Tensor DdpReducer::take_gradient_place(const at::Tensor& weight) { return state_->places->take(weight); }

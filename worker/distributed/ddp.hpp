@@ -19,6 +19,8 @@
 
 namespace cxxrun {
 
+class BucketShares;
+
 struct DdpOptions {
   enum class Reduction { kMean, kSum };
 
@@ -39,6 +41,8 @@ struct DdpOptions {
   // Gradients travel and are added up in this type, as with PyTorch's bf16_compress_hook; they keep their own in .grad. Half the bytes of
   // float32 with kBFloat16, and its rounding.
   std::optional<at::ScalarType> communication_dtype = std::nullopt;
+  // Ranks share the optimizer's work: see begin_sharing(). With gradient_as_bucket_view, and the same parameters in every step.
+  bool shares_updates = false;
   // With kSum or a communication_dtype: called when a backward has computed its last gradients and is about to send them. What backward()
   // still takes after that is communication that nothing hides. By a thread of autograd.
   std::function<void()> on_last_bucket = nullptr;
@@ -54,6 +58,11 @@ class DdpReducer {
   void after_forward(const std::vector<torch::Tensor>& outputs);
   void set_sync(bool sync);
   bool is_reducing() const;  // false only with skip_alone
+
+  // With shares_updates, after every backward: not null once, after that of the second step, in which the buckets have found their order.
+  // From that backward on gradients are sums in this rank's shares alone, and whoever updates parameters must do so by these (bucket_shares.hpp),
+  // on all ranks. Moves the parameters.
+  BucketShares* begin_sharing();
 
   // For a function that computes, in backward, the gradient of `weight`: a parameter, or another view of all of it. Where to write it, with
   // `weight`'s strides, so that it need not be copied into its bucket; undefined: nowhere. Once in a step for each parameter, with
@@ -104,6 +113,7 @@ class DistributedDataParallel {
   // While false, backward() only accumulates into the local gradients; the next synchronised step sends the sum.
   void set_sync(bool sync) { reducer_.set_sync(sync); }
   bool is_reducing() const { return reducer_.is_reducing(); }
+  BucketShares* begin_sharing() { return reducer_.begin_sharing(); }
   at::Tensor take_gradient_place(const at::Tensor& weight) { return reducer_.take_gradient_place(weight); }
 
   // Parameters, state and mode. To train, go through forward().

@@ -102,8 +102,8 @@ World::World(const WorkerEnv& env, at::Device device, const ProcessGroupOptions&
   if (backend_ == "auto") backend_ = device.is_cuda() ? "nccl" : "gloo";
   if (backend_ == "nccl" && !device.is_cuda()) throw UsageError("backend nccl needs a GPU; this rank's device is {}", device.str());
   if (device.is_cuda()) c10::cuda::set_device(device.index());
-  // How many of a GPU's cores sum what lies in symmetric_memory.hpp: more are hardly faster, and backward's kernels lose them.
-  setenv("NCCL_SYM_CTAS", "16", /*overwrite=*/0);
+  // How many of a GPU's multiprocessors sum what lies in symmetric_memory.hpp: more are hardly faster, and other kernels lose them.
+  setenv("NCCL_SYM_CTAS", "32", /*overwrite=*/0);
 
   try {
     join(env);
@@ -131,6 +131,7 @@ World::~World() {
 c10::intrusive_ptr<c10d::Backend> World::make_nccl(const char* name) const {
   auto options = c10d::ProcessGroupNCCL::Options::create();
   options->timeout = timeout_;
+  options->is_high_priority_stream = true;  // its few blocks need not wait until a kernel of thousands has started
   return c10::make_intrusive<c10d::ProcessGroupNCCL>(c10::make_intrusive<c10d::PrefixStore>(name, group_->getStore()), static_cast<int>(rank_),
                                                      static_cast<int>(size_), std::move(options));
 }

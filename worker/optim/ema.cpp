@@ -65,6 +65,11 @@ std::map<const void*, torch::Tensor> Ema::by_parameter() const {
   return averages;
 }
 
+torch::Tensor* Ema::average_of(const torch::Tensor& parameter) {
+  const auto found = std::ranges::find_if(parameters_, [&](const torch::Tensor& own) { return own.is_same(parameter); });
+  return found == parameters_.end() ? nullptr : &shadow_[static_cast<size_t>(found - parameters_.begin())];
+}
+
 void Ema::update() {
   TORCH_CHECK(!in_scope_, "the average of averaged weights");
   const torch::NoGradGuard no_grad;

@@ -36,6 +36,8 @@ class Ema {
   std::vector<UpdateRow> rows() const;  // of all parameters, without gradients
   std::map<const void*, torch::Tensor> by_parameter() const;  // the averages, by the address of the parameters' data
 
+  torch::Tensor* average_of(const torch::Tensor& parameter);  // that itself, to be moved; null: it has none
+
   // The averages by the parameters' names: the live tensors, for the training state.
   TensorMap shadow() const;
   // The model's state_dict as an averaged model's: to save, without touching the model.

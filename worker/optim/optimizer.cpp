@@ -5,6 +5,7 @@
 
 #include <torch/torch.h>
 
+#include "worker/distributed/bucket_shares.hpp"
 #include "worker/optim/ema.hpp"
 #include "worker/policies/nn/fast_mode.hpp"
 
@@ -88,8 +89,14 @@ torch::Tensor Optimizer::clip_grad_norm() {
   if (one_pass_) {
     if (!norm_.defined()) norm_ = torch::zeros_like(skipped_);
     set_rows();
-    table_.gradient_norm(options_.grad_clip_norm, norm_, clip_factor_);
     clipped_ = true;
+    if (shares_ == nullptr) {
+      table_.gradient_norm(options_.grad_clip_norm, norm_, clip_factor_);
+    } else {
+      table_.sum_of_squares(sum_);
+      all_reduce_sum_(sum_);
+      table_.norm_of(sum_, options_.grad_clip_norm, norm_, clip_factor_);
+    }
     return norm_;
   }
   std::map<at::ScalarType, std::vector<torch::Tensor>> by_type;  // kernels that hold several types are slow
@@ -127,9 +134,11 @@ void Optimizer::set_rows() {
   std::map<const void*, torch::Tensor> averages;
   if (after_.average != nullptr && after_.average->in_one_pass()) averages = after_.average->by_parameter();
   std::vector<UpdateRow> rows;
+  std::vector<const Slot*> slots;
   for (const Bucket& bucket : buckets_) {
     for (const Slot& slot : bucket.slots) {
       if (!slot.parameter.grad().defined()) continue;
+      slots.push_back(&slot);
       const auto average = averages.extract(slot.parameter.const_data_ptr());
       rows.push_back(update_row({.parameter = slot.parameter,
                                  .gradient = slot.parameter.grad(),
@@ -146,22 +155,91 @@ void Optimizer::set_rows() {
       if (averages.contains(row.parameter)) rows.push_back(row);
     }
   }
-  table_.set_rows(std::move(rows), skipped_.device());
+  if (shares_ == nullptr) return table_.set_rows(std::move(rows), skipped_.device());
+  UpdateGroups groups = this->groups(slots);
+  groups.emplace_back();  // what is only averaged
+  for (size_t row = slots.size(); row < rows.size(); ++row) groups.back().push_back({.row = static_cast<int64_t>(row), .first = 0, .end = rows[row].numel});
+  table_.set_rows(std::move(rows), groups, skipped_.device());
+}
+
+// This rank's parts of the rows of `slots`, by bucket.
+UpdateGroups Optimizer::groups(const std::vector<const Slot*>& slots) const {
+  UpdateGroups groups(shares_->buckets().size());
+  for (size_t row = 0; row < slots.size(); ++row) {
+    const Slot& slot = *slots[row];
+    TORCH_CHECK(slot.shared, slot.name, " has a gradient that is in no bucket");
+    const cxxrun::BucketShares::Bucket& bucket = shares_->buckets()[*slot.shared];
+    const int64_t first = std::clamp<int64_t>(bucket.begin - slot.offset, 0, slot.parameter.numel());
+    const int64_t end = std::clamp<int64_t>(bucket.end - slot.offset, 0, slot.parameter.numel());
+    if (first < end) {
+      groups[*slot.shared].push_back({.row = static_cast<int64_t>(row), .first = first, .end = end, .in_norm = bucket.is_divided() || shares_->is_main()});
+    }
+  }
+  return groups;
+}
+
+void Optimizer::share(cxxrun::BucketShares& shares, std::function<void(const torch::Tensor&)> all_reduce_sum) {
+  TORCH_CHECK(one_pass_ && (after_.average == nullptr || after_.average->in_one_pass()), "only an update in one pass is shared");
+  const torch::NoGradGuard no_grad;
+  shares_ = &shares;
+  all_reduce_sum_ = std::move(all_reduce_sum);
+  sum_ = torch::zeros_like(skipped_, skipped_.options().dtype(torch::kDouble));
+  table_ = {};
+  std::map<const void*, Slot*> slots;  // by parameter
+  for (Bucket& bucket : buckets_) {
+    for (Slot& slot : bucket.slots) slots[slot.parameter.unsafeGetTensorImpl()] = &slot;
+  }
+  for (size_t i = 0; i < shares.buckets().size(); ++i) {
+    const cxxrun::BucketShares::Bucket& bucket = shares.buckets()[i];
+    std::vector<torch::Tensor*> exp_avgs, exp_avg_sqs, masters, averages;
+    for (size_t k = 0; k < bucket.parameters.size(); ++k) {
+      const auto found = slots.find(bucket.parameters[k].unsafeGetTensorImpl());
+      TORCH_CHECK(found != slots.end(), "a parameter is trained, but not by this optimizer");
+      Slot& slot = *found->second;
+      slot.shared = i;
+      slot.offset = bucket.offsets[k];
+      exp_avgs.push_back(&slot.exp_avg);
+      exp_avg_sqs.push_back(&slot.exp_avg_sq);
+      masters.push_back(&slot.master);
+      averages.push_back(after_.average != nullptr ? after_.average->average_of(slot.parameter) : nullptr);
+    }
+    auto& memory = shared_state_.emplace_back();
+    if (!bucket.is_divided()) continue;
+    for (const auto& tensors : {exp_avgs, exp_avg_sqs, masters, averages}) memory.push_back(cxxrun::BucketShares::place(bucket, tensors));
+  }
+}
+
+void Optimizer::gather_state() {
+  if (shares_ == nullptr) return;
+  for (size_t i = 0; i < shared_state_.size(); ++i) {
+    for (const torch::Tensor& memory : shared_state_[i]) shares_->gather(shares_->buckets()[i], memory);
+  }
+  shares_->wait();
 }
 
 void Optimizer::step_in_one_pass(const torch::Tensor& found_inf) {
   if (!clipped_) set_rows();
   table_.begin_update(norm_, found_inf, skip_, skipped_);
   const bool averages = after_.average != nullptr && after_.average->in_one_pass();
-  table_.update({.beta1 = static_cast<float>(options_.beta1),
-                 .beta2 = static_cast<float>(options_.beta2),
-                 .eps = static_cast<float>(options_.eps),
-                 .weight_decay = static_cast<float>(options_.weight_decay),
-                 .decoupled = options_.type != "adam",
-                 .clears_gradients = after_.zero_grad,
-                 .clip_factor = clipped_ ? clip_factor_.const_data_ptr<float>() : nullptr,
-                 .skip = skip_.const_data_ptr<float>(),
-                 .average_weight = averages ? after_.average->weight_on_device().const_data_ptr<float>() : nullptr});
+  const UpdateRule rule{.beta1 = static_cast<float>(options_.beta1),
+                        .beta2 = static_cast<float>(options_.beta2),
+                        .eps = static_cast<float>(options_.eps),
+                        .weight_decay = static_cast<float>(options_.weight_decay),
+                        .decoupled = options_.type != "adam",
+                        .clears_gradients = after_.zero_grad,
+                        .clip_factor = clipped_ ? clip_factor_.const_data_ptr<float>() : nullptr,
+                        .skip = skip_.const_data_ptr<float>(),
+                        .average_weight = averages ? after_.average->weight_on_device().const_data_ptr<float>() : nullptr};
+  if (shares_ == nullptr) {
+    table_.update(rule);
+  } else {
+    // A bucket's parameters travel while the next are updated.
+    for (size_t i = 0; i <= shares_->buckets().size(); ++i) {
+      table_.update_group(rule, i);
+      if (i < shares_->buckets().size()) shares_->gather_parameters(i);
+    }
+    shares_->wait();
+  }
   clipped_ = false;
   if (after_.average != nullptr && !averages) after_.average->update();
   if (after_.release_grad) release_grad();

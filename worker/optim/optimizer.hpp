@@ -4,6 +4,8 @@
 // without a gradient is left alone, as in PyTorch. Used by one thread. Mismatching state throws Error listing names.
 #pragma once
 
+#include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,6 +15,10 @@
 #include "worker/optim/options.hpp"
 #include "worker/optim/update_table.hpp"
 #include "worker/policies/policy.hpp"
+
+namespace cxxrun {
+class BucketShares;
+}
 
 namespace vla {
 
@@ -32,6 +38,12 @@ class Optimizer {
     Ema* average = nullptr;  // Ema::update(), whose decay the caller sets; must outlive this
   };
   void set_after_update(const AfterUpdate& after) { after_ = after; }
+
+  // On all ranks, after a backward pass, in fast mode: from here on each rank updates its shares alone, and all have the same parameters after
+  // step(). State and averages move to memory laid out like the buckets. `all_reduce_sum`: over the ranks, in place. Both must outlive this.
+  void share(cxxrun::BucketShares& shares, std::function<void(const torch::Tensor&)> all_reduce_sum);
+  // Before state and averages are read, on all ranks: brings the other ranks' shares. Nothing without share().
+  void gather_state();
 
   // Learning rate of the coming step()s as a factor of each group's own. Call outside of a captured graph.
   void set_lr_factor(double factor);
@@ -66,6 +78,8 @@ class Optimizer {
     std::string name;
     torch::Tensor parameter, exp_avg, exp_avg_sq, step;
     torch::Tensor master;  // float32; undefined where the parameter itself is updated
+    std::optional<size_t> shared = {};  // bucket of shares_
+    int64_t offset = 0;  // there
   };
   // What one fused call may hold: one device, one dtype, one learning rate.
   struct Bucket {
@@ -75,6 +89,7 @@ class Optimizer {
   };
 
   void set_rows();
+  UpdateGroups groups(const std::vector<const Slot*>& slots) const;
   void release_grad();
   void step_in_one_pass(const torch::Tensor& found_inf);
   torch::Tensor to_skip(const torch::Tensor& found_inf) const;
@@ -90,6 +105,10 @@ class Optimizer {
   bool clipped_ = false;  // since the last step()
   UpdateTable table_;
   torch::Tensor clip_factor_, skip_;  // float32 scalars of one pass
+  cxxrun::BucketShares* shares_ = nullptr;  // null: every rank updates all
+  std::function<void(const torch::Tensor&)> all_reduce_sum_;
+  std::vector<std::vector<torch::Tensor>> shared_state_;  // by bucket: memory of moments, masters, averages
+  torch::Tensor sum_;  // float64 scalar: of the squares
 };
 
 }  // namespace vla

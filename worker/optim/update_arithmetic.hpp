@@ -28,10 +28,11 @@ struct UpdateRow {
   bool is_aligned = false;  // every pointer to the bytes of update_lanes(types) elements
 };
 
-// What a block of threads works on: the elements of a row from `first` on, kUpdateChunk of them at most.
+// What a block of threads works on: elements of a row, none beyond the next multiple of kUpdateChunk.
 struct UpdateChunk {
   int64_t row = 0;
-  int64_t first = 0;
+  int64_t first = 0, end = 0;
+  bool in_norm = true;  // of all gradients; else another rank counts them
 };
 constexpr int64_t kUpdateChunk = 8192;
 

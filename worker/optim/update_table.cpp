@@ -24,12 +24,13 @@ T* pointer(const torch::Tensor& tensor) {
   return tensor.defined() ? static_cast<T*>(tensor.mutable_data_ptr()) : nullptr;
 }
 
-UpdateTableView view(const torch::Tensor& table, size_t rows, size_t chunks) {
+// Chunks `first` to `end`.
+UpdateTableView view(const torch::Tensor& table, size_t rows, size_t first, size_t end) {
   const auto* bytes = static_cast<const std::byte*>(table.const_data_ptr());
   return {.rows = reinterpret_cast<const UpdateRow*>(bytes),
           .row_count = static_cast<int64_t>(rows),
-          .chunks = reinterpret_cast<const UpdateChunk*>(bytes + rows * sizeof(UpdateRow)),
-          .chunk_count = static_cast<int64_t>(chunks)};
+          .chunks = reinterpret_cast<const UpdateChunk*>(bytes + rows * sizeof(UpdateRow)) + first,
+          .chunk_count = static_cast<int64_t>(end - first)};
 }
 
 template <class T>
@@ -51,8 +52,6 @@ bool lie_alike(const torch::Tensor& a, const torch::Tensor& b) {
   }
   return a.is_non_overlapping_and_dense();
 }
-
-int64_t end_of(const UpdateRow& row, const UpdateChunk& chunk) { return std::min(row.numel, chunk.first + kUpdateChunk); }
 
 }  // namespace
 
@@ -100,14 +99,27 @@ UpdateRow update_row(const UpdateTensors& t) {
 }
 
 void UpdateTable::set_rows(std::vector<UpdateRow> rows, torch::Device device) {
+  std::vector<UpdatePart> whole;
+  for (size_t row = 0; row < rows.size(); ++row) whole.push_back({.row = static_cast<int64_t>(row), .first = 0, .end = rows[row].numel});
+  set_rows(std::move(rows), {whole}, device);
+}
+
+void UpdateTable::set_rows(std::vector<UpdateRow> rows, const UpdateGroups& groups, torch::Device device) {
   const auto is_same = [](const UpdateRow& a, const UpdateRow& b) { return address_of(a) == address_of(b); };
   if (host_.defined() && device == device_ && std::ranges::equal(rows, rows_, is_same)) return;
   const bool captured = device.is_cuda() && c10::cuda::currentStreamCaptureStatusMayInitCtx() != c10::cuda::CaptureStatus::None;
   device_ = device;
   rows_ = std::move(rows);
   chunks_.clear();
-  for (size_t row = 0; row < rows_.size(); ++row) {
-    for (int64_t first = 0; first < rows_[row].numel; first += kUpdateChunk) chunks_.push_back({static_cast<int64_t>(row), first});
+  group_ends_.clear();
+  for (const std::vector<UpdatePart>& group : groups) {
+    for (const UpdatePart& part : group) {
+      for (int64_t first = part.first, end = 0; first < part.end; first = end) {
+        end = std::min(part.end, (first / kUpdateChunk + 1) * kUpdateChunk);
+        chunks_.push_back({.row = part.row, .first = first, .end = end, .in_norm = part.in_norm});
+      }
+    }
+    group_ends_.push_back(chunks_.size());
   }
   const size_t row_bytes = rows_.size() * sizeof(UpdateRow), chunk_bytes = chunks_.size() * sizeof(UpdateChunk);
   const auto size = static_cast<int64_t>(row_bytes + chunk_bytes);
@@ -130,30 +142,53 @@ void UpdateTable::set_rows(std::vector<UpdateRow> rows, torch::Device device) {
 }
 
 void UpdateTable::gradient_norm(double limit, torch::Tensor& norm, torch::Tensor& factor) const {
-  auto* partial = partial_.mutable_data_ptr<float>();
-  auto* norm_out = norm.mutable_data_ptr<float>();
-  auto* factor_out = factor.mutable_data_ptr<float>();
-  const auto limit_float = static_cast<float>(limit);
   if (device_.is_cuda()) {
     const c10::cuda::CUDAGuard guard(device_);
-    C10_CUDA_CHECK(gradient_norm_cuda(view(on_device_, rows_.size(), chunks_.size()), limit_float, partial, norm_out, factor_out,
+    C10_CUDA_CHECK(gradient_norm_cuda(view(on_device_, rows_.size(), 0, chunks_.size()), static_cast<float>(limit),
+                                      partial_.mutable_data_ptr<float>(), norm.mutable_data_ptr<float>(), factor.mutable_data_ptr<float>(),
                                       c10::cuda::getCurrentCUDAStream().stream()));
     return;
   }
+  norm_of(torch::scalar_tensor(sum_on_cpu(), torch::kDouble), limit, norm, factor);
+}
+
+void UpdateTable::sum_of_squares(torch::Tensor& sum) const {
+  if (device_.is_cuda()) {
+    const c10::cuda::CUDAGuard guard(device_);
+    C10_CUDA_CHECK(sum_of_squares_cuda(view(on_device_, rows_.size(), 0, chunks_.size()), partial_.mutable_data_ptr<float>(),
+                                       sum.mutable_data_ptr<double>(), c10::cuda::getCurrentCUDAStream().stream()));
+    return;
+  }
+  sum.fill_(sum_on_cpu());
+}
+
+void UpdateTable::norm_of(const torch::Tensor& sum, double limit, torch::Tensor& norm, torch::Tensor& factor) const {
+  const auto* sum_in = sum.const_data_ptr<double>();
+  auto* norm_out = norm.mutable_data_ptr<float>();
+  auto* factor_out = factor.mutable_data_ptr<float>();
+  if (device_.is_cuda()) {
+    const c10::cuda::CUDAGuard guard(device_);
+    C10_CUDA_CHECK(norm_of_cuda(sum_in, static_cast<float>(limit), norm_out, factor_out, c10::cuda::getCurrentCUDAStream().stream()));
+    return;
+  }
+  *norm_out = static_cast<float>(std::sqrt(*sum_in));
+  *factor_out = limit > 0 ? clip_factor_of(*norm_out, static_cast<float>(limit)) : 1;
+}
+
+double UpdateTable::sum_on_cpu() const {
+  auto* partial = partial_.mutable_data_ptr<float>();
   at::parallel_for(0, static_cast<int64_t>(chunks_.size()), 1, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       const UpdateChunk& chunk = chunks_[static_cast<size_t>(i)];
       const UpdateRow& row = rows_[static_cast<size_t>(chunk.row)];
-      const int64_t last = end_of(row, chunk);
-      partial[i] = row.gradient == nullptr                  ? 0
-                   : row.types == UpdateTypes::kFloat32 ? squares<float>(row, chunk.first, last)
-                                                        : squares<at::BFloat16>(row, chunk.first, last);
+      partial[i] = row.gradient == nullptr || !chunk.in_norm ? 0
+                   : row.types == UpdateTypes::kFloat32      ? squares<float>(row, chunk.first, chunk.end)
+                                                             : squares<at::BFloat16>(row, chunk.first, chunk.end);
     }
   });
   double sum = 0;
   for (size_t i = 0; i < chunks_.size(); ++i) sum += static_cast<double>(partial[i]);
-  *norm_out = static_cast<float>(std::sqrt(sum));
-  *factor_out = limit > 0 ? clip_factor_of(*norm_out, limit_float) : 1;
+  return sum;
 }
 
 void UpdateTable::begin_update(const torch::Tensor& norm, const torch::Tensor& found_inf, torch::Tensor& skip, torch::Tensor& skipped) const {
@@ -163,7 +198,7 @@ void UpdateTable::begin_update(const torch::Tensor& norm, const torch::Tensor& f
   auto* skipped_out = skipped.mutable_data_ptr<float>();
   if (device_.is_cuda()) {
     const c10::cuda::CUDAGuard guard(device_);
-    C10_CUDA_CHECK(begin_update_cuda(view(on_device_, rows_.size(), chunks_.size()), norm_in, flag_in, skip_out, skipped_out,
+    C10_CUDA_CHECK(begin_update_cuda(view(on_device_, rows_.size(), 0, chunks_.size()), norm_in, flag_in, skip_out, skipped_out,
                                      c10::cuda::getCurrentCUDAStream().stream()));
     return;
   }
@@ -174,18 +209,24 @@ void UpdateTable::begin_update(const torch::Tensor& norm, const torch::Tensor& f
   }
 }
 
-void UpdateTable::update(const UpdateRule& rule) const {
+void UpdateTable::update(const UpdateRule& rule) const { update_chunks(rule, 0, chunks_.size()); }
+
+void UpdateTable::update_group(const UpdateRule& rule, size_t group) const {
+  update_chunks(rule, group == 0 ? 0 : group_ends_[group - 1], group_ends_[group]);
+}
+
+void UpdateTable::update_chunks(const UpdateRule& rule, size_t first, size_t last) const {
   if (device_.is_cuda()) {
     const c10::cuda::CUDAGuard guard(device_);
-    C10_CUDA_CHECK(update_cuda(view(on_device_, rows_.size(), chunks_.size()), rule, c10::cuda::getCurrentCUDAStream().stream()));
+    C10_CUDA_CHECK(update_cuda(view(on_device_, rows_.size(), first, last), rule, c10::cuda::getCurrentCUDAStream().stream()));
     return;
   }
-  at::parallel_for(0, static_cast<int64_t>(chunks_.size()), 1, [&](int64_t begin, int64_t end) {
+  at::parallel_for(static_cast<int64_t>(first), static_cast<int64_t>(last), 1, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       const UpdateChunk& chunk = chunks_[static_cast<size_t>(i)];
       const UpdateRow& row = rows_[static_cast<size_t>(chunk.row)];
       const UpdateFactors factors = update_factors(rule, row);
-      for (int64_t e = chunk.first; e < end_of(row, chunk); ++e) {
+      for (int64_t e = chunk.first; e < chunk.end; ++e) {
         switch (row.types) {
           case UpdateTypes::kFloat32: update_elements<float, float, 1>(rule, row, factors, e); break;
           case UpdateTypes::kBFloat16WithFloat32State: update_elements<at::BFloat16, float, 1>(rule, row, factors, e); break;

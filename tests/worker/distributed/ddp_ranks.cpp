@@ -3,6 +3,7 @@
 #include <torch/torch.h>
 
 #include "common/error.hpp"
+#include "worker/distributed/bucket_shares.hpp"
 #include "worker/distributed/ddp.hpp"
 #include "worker/distributed/process_group.hpp"
 
@@ -197,6 +198,41 @@ TEST_F(DdpTest, GradientsTravelInBfloat16AndKeepTheirOwnType) {
         const torch::Tensor allowed = magnitudes[i] * (exact ? 0 : static_cast<double>(world().size()) / 256);
         EXPECT_TRUE(((gradient - (exact ? rounded(sums[i]) : sums[i])).abs() <= allowed).all().item<bool>()) << "parameter " << i;
       }
+    }
+  }
+}
+
+// Gradient descent by shares, from the second step on, is gradient descent. Buckets of one parameter each: those of 2 elements are not divided.
+TEST_F(DdpTest, RanksThatUpdateTheirSharesHaveAllParameters) {
+  DistributedDataParallel<TwoLayers> ddp(net, world().group(), {.reduction = Reduction::kSum, .bucket_bytes = 0, .first_bucket_bytes = 0,
+                                           .gradient_as_bucket_view = true, .shares_updates = true});
+  BucketShares* shares = nullptr;
+  for (int64_t call = 0; call < 4; ++call) {
+    clear_gradients();
+    const auto gradients = gradients_of_ranks(*net, 0, world().size(), 1.0, 1, call);
+    std::vector<torch::Tensor> expected;
+    for (size_t i = 0; i < gradients.size(); ++i) expected.push_back(net->parameters()[i].detach() - 0.01 * gradients[i]);
+    step(ddp, call);
+    BucketShares* begun = ddp.begin_sharing();
+    ASSERT_EQ(begun != nullptr, call == 1) << "call " << call;
+    if (begun != nullptr) shares = begun;
+
+    const torch::NoGradGuard no_grad;
+    if (shares == nullptr) {
+      for (auto& parameter : net->parameters()) parameter.sub_(0.01 * parameter.grad());
+    } else {
+      ASSERT_EQ(shares->buckets().size(), 6);
+      for (size_t i = 0; i < shares->buckets().size(); ++i) {
+        const BucketShares::Bucket& bucket = shares->buckets()[i];
+        EXPECT_EQ(bucket.is_divided(), world().size() > 1 && bucket.numel % (2 * world().size()) == 0) << bucket.numel;
+        torch::Tensor parameter = bucket.parameters.at(0);
+        parameter.view(-1).slice(0, bucket.begin, bucket.end).sub_(0.01 * parameter.grad().view(-1).slice(0, bucket.begin, bucket.end));
+        shares->gather_parameters(i);
+      }
+      shares->wait();
+    }
+    for (size_t i = 0; i < expected.size(); ++i) {
+      EXPECT_TRUE(net->parameters()[i].allclose(expected[i], 1e-12, 1e-12)) << "parameter " << i << " after call " << call;
     }
   }
 }

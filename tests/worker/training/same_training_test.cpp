@@ -105,6 +105,33 @@ TEST_F(SameTraining, GradientsMayTravelInBfloat16) {
   EXPECT_NE(rounded.front().at("grad_norm"), exact.front().at("grad_norm"));
 }
 
+// Each updates its shares and gets the others' parameters: the bits of two that update all, unless gradients are clipped, whose norm is added up
+// in another order. Checkpoints hold everybody's moments, masters and averages.
+TEST_F(SameTraining, TwoRanksShareTheOptimizersWork) {
+  for (const char* precision : {"fp32", "bf16-true"}) {
+    const auto state = [&](const std::string& name, const std::string& file) {
+      return load_safetensors(out(name) / "checkpoints" / "last" / "training_state" / file);
+    };
+    const std::string all = std::string("all ") + precision, shares = std::string("shares ") + precision;
+    const Words options{"--speed.mode=fast", "--policy.dropout=0", "--speed.deterministic", "--optimizer.grad_clip_norm=1e6", "--ema.enable",
+                        "--ema.update_after_step=2", "--training.bucket_mb=1", std::string("--training.precision=") + precision};
+    run(2, small_act(out(all), options + Words{"--training.shard_optimizer=off"}));
+    run(2, small_act(out(shares), options + Words{"--training.shard_optimizer=on"}));
+    EXPECT_EQ(largest_difference(weights(out(all)), weights(out(shares))), 0) << precision;
+    for (const char* file : {"optimizer.safetensors", "ema.safetensors"}) EXPECT_EQ(largest_difference(state(all, file), state(shares, file)), 0) << precision << ", " << file;
+    const auto expected = metrics(out(all)), actual = metrics(out(shares));
+    ASSERT_EQ(actual.size(), expected.size());
+    for (size_t i = 0; i < expected.size(); ++i) {
+      const double norm = expected[i].at("grad_norm").get<double>();
+      EXPECT_NEAR(actual[i].at("grad_norm").get<double>(), norm, 1e-6 * norm) << precision << ", step " << i + 1;
+    }
+  }
+}
+
+TEST_F(SameTraining, WorkThatCannotBeSharedIsAnErrorThatSaysWhy) {
+  EXPECT_THAT(run(2, small_act(out("a"), {"--training.shard_optimizer=on"}), 2).err(), testing::HasSubstr("training.shard_optimizer = on, but speed.mode is reference"));
+}
+
 TEST_F(SameTraining, LossesAgreeTo1e5InFloat32AndWithoutALauncher) {
   // At a rate of real trainings: Adam turns the rounding noise of zero gradients into full steps.
   const Words rate{"--optimizer.lr=1e-5", "--policy.optimizer_lr_backbone=1e-5"};
