@@ -18,6 +18,7 @@
 #include "worker/data/cached_dataset.hpp"
 #include "worker/data/renamed_dataset.hpp"
 #include "worker/dataset_parts.hpp"
+#include "worker/distributed/bucket_shares.hpp"
 #include "worker/flops.hpp"
 #include "worker/phase_range.hpp"
 #include "worker/policies/nn/fast_mode.hpp"
@@ -343,6 +344,7 @@ void Trainer::update() {
   const PhaseRange range("optimizer");
   if (cxxrun::BucketShares* shares = ddp_.begin_sharing()) {
     optimizer_.share(*shares, [this](const torch::Tensor& sum) { world_.all_reduce_sum_apart(sum); });
+    if (world_.is_main()) cxxrun::log_info("optimizer: of {:.0f} % of the parameters each of {} ranks updates its share", 100 * shares->divided(), world_.size());
   }
   if (scaler_) scaler_->unscale(optimizer_.gradients());
   const torch::Tensor grad_norm = optimizer_.clip_grad_norm();

@@ -49,6 +49,15 @@ c10::intrusive_ptr<c10d::Work> BucketShares::reduce(c10d::GradBucket& gradients)
   return group_->_reduce_scatter_base(own, buffer);
 }
 
+double BucketShares::divided() const {
+  int64_t divided = 0, all = 0;
+  for (const Bucket& bucket : buckets_) {
+    all += bucket.numel;
+    if (bucket.is_divided()) divided += bucket.numel;
+  }
+  return static_cast<double>(divided) / static_cast<double>(all);
+}
+
 void BucketShares::place_parameters() {
   memory_.allocate([&] {
     for (const Bucket& bucket : buckets_) {

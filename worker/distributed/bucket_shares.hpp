@@ -32,6 +32,7 @@ class BucketShares {
   c10::intrusive_ptr<c10d::Work> reduce(c10d::GradBucket& gradients);
 
   const std::vector<Bucket>& buckets() const { return buckets_; }
+  double divided() const;  // part of all elements that is in divided buckets
   bool is_main() const { return group_->getRank() == 0; }
 
   // Once, on all ranks: moves the parameters of divided buckets. Their gradients stay.
