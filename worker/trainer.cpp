@@ -108,11 +108,9 @@ std::optional<at::ScalarType> gradient_dtype(const std::string& name) {
   return name == "bfloat16" ? at::kBFloat16 : at::kFloat;
 }
 
-// Why ranks do not share the optimizer's work, for the user; empty = they do.
+// Why ranks cannot share the optimizer's work, for the user; empty = they can.
 std::string why_no_shares(const TrainConfig& config, const Precision& precision, const cxxrun::World& world) {
   const TrainingOptions& training = config.training;
-  if (world.size() == 1) return "one rank trains alone";
-  if (training.shard_optimizer == "off") return "training.shard_optimizer is off";
   if (!config.speed.is_fast(world.device().is_cuda())) return "speed.mode is reference";
   if (training.dtype == "float64") return "training.dtype is float64";
   if (precision.needs_scaler) return "precision=" + training.precision + " scales its losses";
@@ -123,16 +121,15 @@ std::string why_no_shares(const TrainConfig& config, const Precision& precision,
 }
 
 bool shares_updates(const TrainConfig& config, const Precision& precision, const cxxrun::World& world, const Policy& policy) {
-  const std::string reason = why_no_shares(config, precision, world);
-  if (config.training.shard_optimizer == "on") {
-    if (!reason.empty() && world.size() > 1) throw cxxrun::UsageError("training.shard_optimizer = on, but {}", reason);
-    return reason.empty();
-  }
+  const std::string &wish = config.training.shard_optimizer, reason = why_no_shares(config, precision, world);
+  if (wish == "off" || world.size() == 1) return false;
+  if (wish == "on" && !reason.empty()) throw cxxrun::UsageError("training.shard_optimizer = on, but {}", reason);
+  if (wish == "on" || !reason.empty()) return reason.empty();
   // Below that, on two H200, an update of all takes no longer than one of a half and the others' way (tests/bench/NOTES.md).
   constexpr int64_t kWorthSharing = 150'000'000;
   int64_t trainable = 0;
   for (const auto& parameter : policy.parameters()) trainable += parameter.requires_grad() ? parameter.numel() : 0;
-  return reason.empty() && world.backend() == "nccl" && trainable >= kWorthSharing;
+  return world.backend() == "nccl" && trainable >= kWorthSharing;
 }
 
 cxxrun::DdpOptions ddp_options(const TrainingOptions& options, StepTimer& timer, bool skip_alone, bool shares) {
