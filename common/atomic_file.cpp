@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <utility>
@@ -9,9 +10,16 @@
 #include "common/error.hpp"
 
 namespace cxxrun {
+namespace {
+
+constexpr std::string_view kTemporary = ".tmp-", kUnique = "XXXXXX";  // mkostemp(3) puts six characters in place of the X
+
+std::filesystem::path folder_of(const std::filesystem::path& path) { return path.has_parent_path() ? path.parent_path() : "."; }
+
+}  // namespace
 
 AtomicFile::AtomicFile(std::filesystem::path path) : path_(std::move(path)) {
-  std::string name = path_.string() + ".tmp-XXXXXX";
+  std::string name = path_.string().append(kTemporary).append(kUnique);
   fd_.reset(::mkostemp(name.data(), O_CLOEXEC));
   if (!fd_) throw errno_error("cannot create a file beside " + path_.string());
   temporary_ = name;
@@ -39,7 +47,7 @@ void AtomicFile::commit() {
   if (::fsync(fd_.get()) != 0) throw errno_error("cannot sync " + temporary_.string());
   if (::rename(temporary_.c_str(), path_.c_str()) != 0) throw errno_error("cannot replace " + path_.string());
   fd_.reset();
-  sync_directory(path_.has_parent_path() ? path_.parent_path() : ".");
+  sync_directory(folder_of(path_));
 }
 
 void sync_directory(const std::filesystem::path& directory) {
@@ -53,6 +61,17 @@ void write_file_atomically(const std::filesystem::path& path, std::string_view t
   AtomicFile file(path);
   file.write(text);
   file.commit();
+}
+
+void remove_leftovers_of(const std::filesystem::path& path) {
+  const std::string begin = path.filename().string().append(kTemporary);
+  std::error_code missing;
+  for (const auto& entry : std::filesystem::directory_iterator(folder_of(path), missing)) {
+    const std::string name = entry.path().filename();
+    if (name.starts_with(begin) && name.size() == begin.size() + kUnique.size() && ::unlink(entry.path().c_str()) != 0 && errno != ENOENT) {
+      throw errno_error("cannot remove " + entry.path().string());
+    }
+  }
 }
 
 std::string read_file(const std::filesystem::path& path) {

@@ -2,6 +2,8 @@
 
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <csignal>
 
@@ -39,6 +41,25 @@ TEST(AtomicFile, LeavesNothingWithoutCommit) {
   const TempDir folder;
   { AtomicFile(folder.path() / "a").write("x"); }
   EXPECT_EQ(count_files(folder.path()), 0u);
+}
+
+TEST(AtomicFile, WhatAKilledWriterLeftIsRemovedAndNothingElse) {
+  const TempDir folder;
+  const auto path = folder.path() / "a";
+  const pid_t writer = ::fork();
+  if (writer == 0) {
+    AtomicFile file(path);
+    file.write("half");
+    ::raise(SIGKILL);
+  }
+  ::waitpid(writer, nullptr, 0);
+  EXPECT_EQ(count_files(folder.path()), 1u);
+  const std::vector<std::string> others{"a", "a.tmp", "a.tmp-", "a.tmp-1234567", "ab.tmp-123456", "b.tmp-123456"};
+  for (const std::string& other : others) write_file_atomically(folder.path() / other, "kept");
+  remove_leftovers_of(path);
+  EXPECT_EQ(count_files(folder.path()), others.size());
+  for (const std::string& other : others) EXPECT_EQ(read_file(folder.path() / other), "kept") << other;
+  remove_leftovers_of(folder.path() / "missing" / "a");  // nothing can be left there
 }
 
 TEST(AtomicFile, GivesTheFileTheUsualPermissions) {

@@ -25,7 +25,9 @@ void require_same_on_all_ranks(const cxxrun::World& world, const std::string& wh
 void prepare_output(const fs::path& output_dir, const LoggingOptions& logging, const cxxrun::OptionTable& table, const ConfigSources& sources) {
   fs::create_directories(output_dir);
   cxxrun::open_log_file(logging.log_path(output_dir));
-  cxxrun::write_file_atomically(output_dir / "config.yaml", cxxrun::dump_yaml(table));
+  const fs::path config = output_dir / "config.yaml";
+  cxxrun::remove_leftovers_of(config);
+  cxxrun::write_file_atomically(config, cxxrun::dump_yaml(table));
   for (const std::string& note : sources.notes) cxxrun::log_info("note: {}", note);
 }
 

@@ -38,6 +38,7 @@ void drop_lines_after(const fs::path& path, int64_t first_step) {
 }  // namespace
 
 JsonlLogger::JsonlLogger(const LoggerContext& context) : path_(context.options.jsonl_path(context.output_dir)) {
+  cxxrun::remove_leftovers_of(path_);
   drop_lines_after(path_, context.first_step);
   fd_.reset(::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666));
   if (!fd_) throw cxxrun::errno_error("cannot open " + path_.string());

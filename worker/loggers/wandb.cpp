@@ -36,6 +36,7 @@ std::string run_id(const LoggerContext& context) {
     id.erase(id.find_last_not_of(" \r\n") + 1);
   }
   if (id.empty()) id = new_id();
+  cxxrun::remove_leftovers_of(file);
   cxxrun::write_file_atomically(file, id + "\n");
   return id;
 }
