@@ -114,7 +114,7 @@ TEST_F(SameTraining, TwoRanksShareTheOptimizersWork) {
     };
     const std::string all = std::string("all ") + precision, shares = std::string("shares ") + precision;
     const Words options{"--speed.mode=fast", "--policy.dropout=0", "--speed.deterministic", "--optimizer.grad_clip_norm=1e6", "--ema.enable",
-                        "--ema.update_after_step=2", "--training.bucket_mb=1", std::string("--training.precision=") + precision};
+                        "--ema.update_after_step=2", "--training.bucket_mb=1", "--training.steps=6", std::string("--training.precision=") + precision};
     run(2, small_act(out(all), options + Words{"--training.shard_optimizer=off"}));
     EXPECT_THAT(run(2, small_act(out(shares), options + Words{"--training.shard_optimizer=on"})).out(), testing::ContainsRegex("of [5-9][0-9] % of the parameters each of 2 ranks"));
     EXPECT_EQ(largest_difference(weights(out(all)), weights(out(shares))), 0) << precision;
