@@ -124,12 +124,13 @@ bool shares_updates(const TrainConfig& config, const Precision& precision, const
   const std::string &wish = config.training.shard_optimizer, reason = why_no_shares(config, precision, world);
   if (wish == "off" || world.size() == 1) return false;
   if (wish == "on" && !reason.empty()) throw cxxrun::UsageError("training.shard_optimizer = on, but {}", reason);
-  if (wish == "on" || !reason.empty()) return reason.empty();
+  if (wish == "on") return true;
+  if (!reason.empty() || world.backend() != "nccl") return false;
   // Below that, on two H200, an update of all takes no longer than one of a half and the others' way (tests/bench/NOTES.md).
   constexpr int64_t kWorthSharing = 150'000'000;
   int64_t trainable = 0;
   for (const auto& parameter : policy.parameters()) trainable += parameter.requires_grad() ? parameter.numel() : 0;
-  return world.backend() == "nccl" && trainable >= kWorthSharing;
+  return trainable >= kWorthSharing;
 }
 
 cxxrun::DdpOptions ddp_options(const TrainingOptions& options, StepTimer& timer, bool skip_alone, bool shares) {

@@ -3,6 +3,7 @@
 #include <csignal>
 #include <cmath>
 #include <cstdlib>
+#include <filesystem>
 #include <functional>
 #include <thread>
 
@@ -138,8 +139,11 @@ TEST_F(Wandb, AContinuedTrainingContinuesItsRun) {
   ::setenv("WANDB_RUN_ID", "from_variable", 1);
   EXPECT_EQ(init_of(context_)["id"], "from_variable");
   context_.options.wandb.id = "given";
+  const auto left = dir_.path() / "wandb_id.txt.tmp-AbCdEf";  // by a run that was killed
+  cxxrun::write_file_atomically(left, "hal");
   EXPECT_EQ(init_of(context_)["id"], "given");
   EXPECT_EQ(cxxrun::read_file(dir_.path() / "wandb_id.txt"), "given\n");
+  EXPECT_FALSE(std::filesystem::exists(left));
 }
 
 TEST_F(Wandb, StepsThatTheRunHasAlreadyAreNotSentAgain) {
